@@ -1,0 +1,138 @@
+"""What the hook costs: optimizer step, whole training step, memory.
+
+    python benchmarks/step_cost.py
+
+Ratios of alternated runs in one process, one thread: FixNorm (no weight decay, with the hook)
+against SGD with weight decay on the same model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import timm
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import fixnorm
+from timing import alternate, ratio, report
+
+
+def weight_decay_step(model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
+    groups = fixnorm.param_groups(model, method="weight-decay", weight_decay=1e-4)
+    return nesterov(groups, fused=fused)
+
+
+def fixnorm_step(model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
+    optimizer = nesterov(fixnorm.param_groups(model), fused=fused)
+    fixnorm.attach(optimizer)
+    return optimizer
+
+
+def nesterov(groups: list[dict[str, object]], *, fused: bool) -> torch.optim.Optimizer:
+    implementation = {"fused": True} if fused else {"foreach": True}
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, **implementation)
+
+
+def pair(name: str) -> tuple[nn.Module, nn.Module]:
+    """The same network, plain and converted."""
+    plain, converted = timm.create_model(name), timm.create_model(name)
+    converted.load_state_dict(plain.state_dict())
+    fixnorm.convert(converted, alpha=1.0, sample=torch.randn(4, 3, 64, 64))
+    return plain, converted
+
+
+def optimizer_steps(name: str, rounds: int) -> None:
+    plain, converted = pair(name)
+    for model in (plain, converted):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p) * 1e-3
+    for fused, target in ((False, 1.0), (True, 1.7)):
+        runs = {
+            "wd": weight_decay_step(plain, fused=fused).step,
+            "fixnorm": fixnorm_step(converted, fused=fused).step,
+        }
+        seconds = alternate(runs, rounds=rounds)
+        kind = "fused" if fused else "foreach"
+        what = f"{name}: optimizer step against SGD + weight decay ({kind})"
+        report(what, ratio(seconds, "fixnorm", "wd"), target)
+
+
+def training_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor
+) -> Callable[[], None]:
+    def run() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return run
+
+
+def training_steps(name: str, batch: int, rounds: int) -> None:
+    plain, converted = pair(name)
+    x, y = torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
+    runs = {
+        "wd": training_step(plain, weight_decay_step(plain, fused=False), x, y),
+        "fixnorm": training_step(converted, fixnorm_step(converted, fused=False), x, y),
+    }
+    seconds = alternate(runs, rounds=rounds)
+    what = f"{name}: whole training step, batch {batch} at 224 (foreach)"
+    report(what, ratio(seconds, "fixnorm", "wd"), 1.01)
+
+
+class LargestTemporary(TorchDispatchMode):
+    """The most bytes of any storage that appears while the mode is on."""
+
+    def __init__(self, known: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known = {t.untyped_storage().data_ptr() for t in known}
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if isinstance(t, Tensor) and t.untyped_storage().data_ptr() not in self.known:
+                self.largest = max(self.largest, t.untyped_storage().nbytes())
+        return out
+
+
+def memory(name: str) -> None:
+    _, converted = pair(name)
+    optimizer = fixnorm_step(converted, fused=False)
+    for p in converted.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    weights = list(converted.parameters())
+    hook = next(iter(optimizer._optimizer_step_post_hooks.values()))
+    with LargestTemporary(weights) as watch:
+        hook(optimizer, (), {})
+    largest_weight = max(w.untyped_storage().nbytes() for w in weights)
+    report(
+        f"{name}: largest temporary of the hook by the largest weight",
+        watch.largest / largest_weight,
+        1.0,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--training-rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    print(f"torch {torch.__version__}, {options.threads} thread(s), {torch.get_default_dtype()}")
+    for name in ("resnet50d", "mobilenetv2_100"):
+        optimizer_steps(name, options.rounds)
+        memory(name)
+    training_steps("resnet50d", 8, options.training_rounds)
+    training_steps("mobilenetv2_100", 16, options.training_rounds)
+
+
+if __name__ == "__main__":
+    main()

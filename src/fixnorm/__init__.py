@@ -1,0 +1,33 @@
+"""FixNorm: train without weight decay.
+
+Three lines in a training script::
+
+    fixnorm.convert(model, alpha=1.0)
+    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=1.4, momentum=0.9, nesterov=True)
+    fixnorm.attach(optimizer)
+"""
+
+from fixnorm.attach import attach
+from fixnorm.audit import Audit, audit
+from fixnorm.convert import convert, fold
+from fixnorm.groups import param_groups
+from fixnorm.layers import FixNormConv2d, FixNormLinear, WeightNormConv2d, WeightNormLinear
+from fixnorm.mcbr import MeanCrossBoundaryRisk, mean_cross_boundary_risk
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Audit",
+    "FixNormConv2d",
+    "FixNormLinear",
+    "MeanCrossBoundaryRisk",
+    "WeightNormConv2d",
+    "WeightNormLinear",
+    "__version__",
+    "attach",
+    "audit",
+    "convert",
+    "fold",
+    "mean_cross_boundary_risk",
+    "param_groups",
+]

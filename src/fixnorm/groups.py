@@ -1,0 +1,175 @@
+"""A model's parameters as optimizer groups: fixed weights, decayed weights, and the rest.
+
+A fixed group is an ordinary group with one more key, :data:`TARGET`: the norm that its weights have
+together. It lives in the group so that whatever saves ``optimizer.state_dict()`` saves it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from fixnorm.audit import Sample, audit
+from fixnorm.convert import conversion_of
+
+__all__ = ["TARGET", "Method", "Scope", "param_groups"]
+
+Method = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
+Scope = Literal["global", "layer"]
+
+TARGET = "fixnorm_target"
+"""Key of a fixed group: its target norm, none until ``attach`` has measured it."""
+
+
+def param_groups(
+    model: nn.Module,
+    *,
+    scope: Scope = "global",
+    method: Method | None = None,
+    weight_decay: float = 0.0,
+    sample: Sample | None = None,
+) -> list[dict[str, Any]]:
+    """Optimizer groups for the model; pass them to any optimizer, then ``attach`` it.
+
+    Args:
+        model: a converted model; DDP, ``fully_shard`` and ``torch.compile`` may have wrapped it.
+        scope: ``global`` fixes the joint norm of all fixed weights (the paper), ``layer`` that of
+            each weight alone.
+        method: the paper's algorithm; as given to ``convert`` unless said otherwise.
+
+            - ``fixnorm``, ``wn-fc``: all fixed weights in fixed groups, nothing is decayed.
+            - ``algorithm1``: scale-invariant weights are fixed, the plain head (and any other
+              weight whose scale matters) is decayed. The model need not be converted.
+            - ``weight-decay``: every weight is decayed, none is fixed. Any model.
+        weight_decay: λ of the decayed weights; biases and norm affines are never decayed.
+        sample: as in :func:`fixnorm.audit`, where ``algorithm1`` has to audit the model.
+
+    Returns:
+        Groups that hold every trainable parameter of the model once.
+    """
+    model = unwrapped(model)
+    if scope not in get_args(Scope):
+        raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
+    method = _checked_method(model, method)
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay cannot be negative but got {weight_decay}")
+    if weight_decay and method in ("fixnorm", "wn-fc"):
+        raise ValueError(
+            f"method {method!r} has no weight decay but got weight_decay={weight_decay}; leave it "
+            "out, or use method='algorithm1' or 'weight-decay'"
+        )
+    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    fixed = [name for name in _fixed_names(model, method, sample) if name in trainable]
+    if not fixed and method != "weight-decay":
+        raise ValueError("no trainable weight of the model is fixed: nothing for FixNorm to do")
+    decayed = _decayed_names(model, trainable, fixed) if method in _DECAYING else []
+    rest = [name for name in trainable if name not in {*fixed, *decayed}]
+
+    for name in fixed:
+        _origins[trainable[name]] = Origin(weakref.ref(model), name, tuple(fixed))
+    parts = [fixed] if scope == "global" else [[name] for name in fixed]
+    groups = [_group(trainable, part, 0.0) | {TARGET: None} for part in parts if part]
+    if decayed:
+        groups.append(_group(trainable, decayed, weight_decay))
+    if rest:
+        groups.append(_group(trainable, rest, 0.0))
+    return groups
+
+
+_DECAYING = ("algorithm1", "weight-decay")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own module under DDP and ``torch.compile``."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def _checked_method(model: nn.Module, method: Method | None) -> Method:
+    conversion = conversion_of(model)
+    if method is None:
+        if conversion is None:
+            raise ValueError(
+                "the model is not converted: call fixnorm.convert(model, alpha=...) first, then "
+                "param_groups and the optimizer"
+            )
+        return conversion.method
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
+    if method in ("fixnorm", "wn-fc") and conversion is None:
+        alpha = ", alpha=..." if method == "fixnorm" else ""
+        raise ValueError(
+            f"method {method!r} needs a converted model: call "
+            f"fixnorm.convert(model, method={method!r}{alpha}) first"
+        )
+    if method != "weight-decay" and conversion is not None and conversion.method != method:
+        raise ValueError(
+            f"the model was converted for method {conversion.method!r} but param_groups got "
+            f"{method!r}; convert it with method={method!r}"
+        )
+    return method
+
+
+def _fixed_names(model: nn.Module, method: Method, sample: Sample | None) -> tuple[str, ...]:
+    if method == "weight-decay":
+        return ()
+    conversion = conversion_of(model)
+    return conversion.fixed if conversion else audit(model, sample).names("fixed")
+
+
+def _decayed_names(
+    model: nn.Module, trainable: dict[str, nn.Parameter], fixed: Iterable[str]
+) -> list[str]:
+    """Matrices and kernels that are not fixed, less those the model itself exempts."""
+    exempt: Iterable[str] = getattr(model, "no_weight_decay", tuple)()  # timm's way to say so
+    return [
+        name
+        for name, parameter in trainable.items()
+        if parameter.ndim >= 2 and name not in {*fixed, *exempt}
+    ]
+
+
+def _group(
+    parameters: dict[str, nn.Parameter], names: Iterable[str], weight_decay: float
+) -> dict[str, Any]:
+    return {"params": [parameters[name] for name in names], "weight_decay": weight_decay}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a fixed weight comes from."""
+
+    model: weakref.ref[nn.Module]
+    name: str
+    fixed: tuple[str, ...]
+    """Names of all weights that were fixed along with it."""
+
+    def fixed_now(self) -> dict[str, nn.Parameter]:
+        """The model's trainable weights that should be in fixed groups, by name."""
+        model = self.model()
+        if model is None:
+            return {}
+        conversion = conversion_of(model)
+        names = conversion.fixed if conversion else self.fixed
+        parameters = dict(model.named_parameters())
+        return {n: parameters[n] for n in names if n in parameters and parameters[n].requires_grad}
+
+
+# Lets attach(optimizer) name weights and find heads. Nothing depends on it after a load.
+_origins: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def origin_of(parameter: nn.Parameter) -> Origin | None:
+    """Where ``param_groups`` took the parameter from."""
+    found: Origin | None = _origins.get(parameter)
+    return found

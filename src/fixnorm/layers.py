@@ -1,0 +1,232 @@
+r"""Linear and convolution layers whose weight is a direction and whose scale is one number ``g``.
+
+The paper's layers, with C classes (output channels):
+
+========================  ==================================================
+``nn.Linear``             FC(x; W) = xᵀW
+``WeightNormLinear``      WN-FC(x; W, g) = xᵀW / ‖W‖ · g
+``FixNormLinear``         FixNorm-FC(x; W, g, α) = xᵀW / ‖W‖ · min(g, α√C)
+``FixNormConv2d``         FixNorm-Conv(x; W, g, α) = Conv(x, W) / ‖W‖ · min(g, α√C)
+========================  ==================================================
+
+‖W‖ is the norm of the whole weight, so one scalar ``g`` serves all classes. A bias is added after
+the scaling, as in the plain layer. ``g`` starts at ‖W‖: until it meets the cap, the layer computes
+what the plain one did. Above the cap the gradient in ``g`` is zero, as the formula says.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from fixnorm.norm import frobenius
+
+__all__ = [
+    "FixNormConv2d",
+    "FixNormLinear",
+    "WeightNormConv2d",
+    "WeightNormLinear",
+]
+
+
+class _Scaled(nn.Module):
+    """What the four layers share: parameters ``weight``, ``bias`` and ``g`` (shape (1,)).
+
+    ``g`` has one dimension because ``fully_shard`` takes no scalar parameters.
+    """
+
+    weight: Tensor
+    g: nn.Parameter
+    _plain_class: type[nn.Module]
+
+    def effective_scale(self) -> Tensor:
+        """The norm of the weight that the layer applies, shape (1,)."""
+        return self.g
+
+    def effective_weight(self) -> Tensor:
+        """The weight that the layer applies: W / ‖W‖ times the effective scale."""
+        factor = self.effective_scale() / frobenius(self.weight)
+        return self.weight * factor.to(self.weight.dtype)
+
+    def reset_parameters(self) -> None:
+        """Initialise as the plain layer does, with g = ‖W‖."""
+        super().reset_parameters()  # type: ignore[misc]
+        if "g" in self._parameters:
+            with torch.no_grad():
+                self.g.copy_(frobenius(self.weight))
+        else:  # the plain layer's constructor comes here first
+            self._start_scale()
+
+    def _start_scale(self) -> None:
+        start = frobenius(self.weight.detach()).to(self.weight.dtype).reshape(1)
+        self.g = nn.Parameter(start, requires_grad=self.weight.requires_grad)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Take a plain layer's state, too: one without ``g`` gives g = ‖W‖."""
+        weight, key = state_dict.get(f"{prefix}weight"), f"{prefix}g"
+        if weight is not None and key not in state_dict:
+            state_dict[key] = frobenius(weight.detach()).to(weight.dtype).reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class _Capped(_Scaled):
+    """A scale that is capped: min(g, α√C)."""
+
+    _alpha: float
+
+    @property
+    def alpha(self) -> float:
+        """The cap in units of √C; may be changed at any time."""
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self._alpha = checked_alpha(value)
+
+    @property
+    def cap(self) -> float:
+        """α√C, the largest scale the layer applies."""
+        return self._alpha * math.sqrt(self.weight.shape[0])
+
+    def effective_scale(self) -> Tensor:
+        """min(g, α√C), shape (1,)."""
+        return self.g.clamp(max=self.cap)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, alpha={self.alpha:g}"
+
+
+class WeightNormLinear(_Scaled, nn.Linear):
+    """``nn.Linear`` with xᵀW / ‖W‖ · g; same arguments."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer."""
+        return nn.functional.linear(input, self.effective_weight(), self.bias)
+
+
+class WeightNormConv2d(_Scaled, nn.Conv2d):
+    """``nn.Conv2d`` with Conv(x, W) / ‖W‖ · g; same arguments."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer."""
+        output: Tensor = self._conv_forward(input, self.effective_weight(), self.bias)
+        return output
+
+
+class FixNormLinear(_Capped, WeightNormLinear):
+    """``nn.Linear`` with xᵀW / ‖W‖ · min(g, α√C); same arguments and ``alpha``.
+
+    >>> layer = FixNormLinear(64, 100, alpha=0.5)
+    >>> layer.cap
+    5.0
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, *, alpha: float, **kwargs: Any
+    ) -> None:
+        self._alpha = checked_alpha(alpha)
+        super().__init__(in_features, out_features, bias, **kwargs)
+
+
+class FixNormConv2d(_Capped, WeightNormConv2d):
+    """``nn.Conv2d`` with Conv(x, W) / ‖W‖ · min(g, α√C); same arguments and ``alpha``."""
+
+    def __init__(self, *args: Any, alpha: float, **kwargs: Any) -> None:
+        self._alpha = checked_alpha(alpha)
+        super().__init__(*args, **kwargs)
+
+
+def checked_alpha(alpha: float) -> float:
+    """The value as a float; ``inf`` means no cap."""
+    value = float(alpha)
+    if not value > 0:
+        raise ValueError(
+            f"alpha must be a positive number but got {alpha!r}; the paper tries 0.5 to 16"
+        )
+    return value
+
+
+_SCALED: dict[type[nn.Module], type[_Scaled]] = {
+    nn.Linear: WeightNormLinear,
+    nn.Conv2d: WeightNormConv2d,
+}
+_CAPPED: dict[type[nn.Module], type[_Capped]] = {
+    nn.Linear: FixNormLinear,
+    nn.Conv2d: FixNormConv2d,
+}
+
+
+def can_be_scaled(layer: nn.Module) -> bool:
+    """Whether ``scale_`` may take the layer: one that computes what its plain base does.
+
+    A subclass may have a forward of its own (padding of another kind, say), which a change of class
+    would lose; so it is tried on inputs of two sizes.
+    """
+    base = _plain_base(layer)
+    return base is not None and (type(layer) is base or _computes_like(base, layer))
+
+
+def is_scaled(layer: nn.Module) -> TypeGuard[_Scaled]:
+    """Whether the layer is one of the four layers of this file."""
+    return isinstance(layer, _Scaled)
+
+
+def is_capped(layer: nn.Module) -> TypeGuard[_Capped]:
+    """Whether the layer is a FixNorm layer."""
+    return isinstance(layer, _Capped)
+
+
+def scale_(layer: nn.Module, *, alpha: float | None = None) -> None:
+    """Turn a plain layer into a scaled one, in place: capped if ``alpha`` is given.
+
+    The object, its parameters, its hooks and everything that refers to it stay.
+    """
+    base = _plain_base(layer)
+    assert base is not None
+    plain_class = type(layer)
+    layer.__class__ = _SCALED[base] if alpha is None else _CAPPED[base]
+    assert is_scaled(layer)
+    layer._plain_class = plain_class
+    if is_capped(layer):
+        layer._alpha = checked_alpha(math.inf if alpha is None else alpha)
+    layer._start_scale()
+
+
+@torch.no_grad()
+def unscale_(layer: nn.Module) -> None:
+    """Turn a scaled layer back into the plain one that computes the same, in place."""
+    assert is_scaled(layer)
+    trainable = layer.weight.requires_grad
+    folded = nn.Parameter(layer.effective_weight().detach(), requires_grad=trainable)
+    plain_class = layer.__dict__.pop("_plain_class", None) or _plain_base(layer)
+    layer.__dict__.pop("_alpha", None)
+    del layer.g
+    layer.__class__ = plain_class  # type: ignore[assignment]
+    layer.weight = folded
+
+
+def _plain_base(layer: nn.Module) -> type[nn.Module] | None:
+    return next((base for base in _SCALED if isinstance(layer, base)), None)
+
+
+@torch.no_grad()
+def _computes_like(base: type[nn.Module], layer: nn.Module) -> bool:
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    for size in (15, 16):
+        shape: tuple[int, ...] = (size, weight.shape[1])
+        if isinstance(layer, nn.Conv2d):
+            shape = (1, layer.in_channels, size, size)
+        x = torch.linspace(-1, 1, math.prod(shape)).to(weight).reshape(shape)
+        try:
+            own, plain = type(layer).forward(layer, x), base.forward(layer, x)
+        except (RuntimeError, TypeError, ValueError):
+            return False
+        if not (isinstance(own, Tensor) and own.shape == plain.shape and torch.equal(own, plain)):
+            return False
+    return True

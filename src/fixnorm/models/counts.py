@@ -1,0 +1,71 @@
+"""Parameters and multiply-adds of a model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one image costs."""
+
+    params: int
+    conv_macs: int
+    """Multiply-adds of all convolutions; timm's squeeze-and-excitation layers are 1×1 ones."""
+    macs: int
+    """Multiply-adds of all convolutions and matrix products: also the head and attention."""
+
+
+def count(model: nn.Module, input_size: tuple[int, int, int]) -> Counts:
+    """Count parameters, and multiply-adds of one image of (channels, height, width).
+
+    Runs the model once in eval mode on its own device. A model built under
+    `torch.device("meta")` is counted without any arithmetic:
+
+    >>> from fixnorm import models
+    >>> with torch.device("meta"):
+    ...     model = models.create("resnet8")
+    >>> models.count(model, (3, 32, 32)).params
+    78042
+    """
+    if len(input_size) != 3 or min(input_size) < 1:
+        raise ValueError(f"input_size must be (channels, height, width) but got {input_size}")
+    first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    image = torch.zeros(1, *input_size, device=first.device, dtype=first.dtype)
+    counter = FlopCounterMode(display=False)
+    with _eval_mode(model), _attention_in_parts(), torch.no_grad(), counter:
+        model(image)
+    flops = counter.get_flop_counts().get("Global", {})
+    conv = flops.get(torch.ops.aten.convolution, 0) + flops.get(torch.ops.aten._convolution, 0)
+    return Counts(
+        params=sum(p.numel() for p in model.parameters()),
+        conv_macs=conv // 2,
+        macs=sum(flops.values()) // 2,
+    )
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode touches neither running statistics nor random numbers; give each mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def _attention_in_parts() -> Iterator[None]:
+    """`nn.MultiheadAttention`'s fused inference kernel hides its matrix products."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)

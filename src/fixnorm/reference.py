@@ -1,0 +1,194 @@
+"""The paper's algorithms, transcribed line by line and slow on purpose.
+
+The fast path (:func:`fixnorm.convert`, :func:`fixnorm.attach` and a torch optimizer) is held equal
+to these functions step by step in the tests. Letters are the paper's: weights ``W``, velocity
+``V``, momentum ``mu``, schedule multiplier ``eta``, classifier scale ``g``.
+
+Parameters are a dict by name. The classifier's are ``HEAD.weight``, ``HEAD.bias`` (if it has one)
+and ``HEAD.g`` (WN-FC and FixNorm-FC); ``features(W, x)`` computes what comes before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "State",
+    "algorithm_1",
+    "algorithm_1_fixnorm_fc",
+    "algorithm_1_wn_fc",
+    "fc",
+    "fixnorm_conv",
+    "fixnorm_fc",
+    "weight_decay_training",
+    "wn_fc",
+]
+
+Weights = dict[str, Tensor]
+Features = Callable[[Weights, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+class State(NamedTuple):
+    """W_{t+1} and V_{t+1}, after a step."""
+
+    W: Weights
+    V: Weights
+
+
+def norm(tensors: Iterable[Tensor]) -> Tensor:
+    """‖·‖₂ of many tensors as one vector."""
+    return torch.sqrt(sum(((t * t).sum() for t in tensors), start=torch.zeros(())))
+
+
+def fc(x: Tensor, W: Tensor) -> Tensor:
+    """FC(x; W) = xᵀW, with W stored as torch stores it, (C, d)."""
+    return x @ W.T
+
+
+def wn_fc(x: Tensor, W: Tensor, g: Tensor) -> Tensor:
+    """WN-FC(x; W, g) = xᵀW / ‖W‖ × g."""
+    return x @ W.T / norm([W]) * g
+
+
+def fixnorm_fc(x: Tensor, W: Tensor, g: Tensor, alpha: float) -> Tensor:
+    """FixNorm-FC(x; W, g, α) = xᵀW / ‖W‖ × min(g, α√#class)."""
+    bound = torch.full_like(g, alpha * math.sqrt(W.shape[0]))
+    return x @ W.T / norm([W]) * torch.minimum(g, bound)
+
+
+def fixnorm_conv(x: Tensor, W: Tensor, g: Tensor, alpha: float) -> Tensor:
+    """FixNorm-Conv(x; W, g, α) = Conv(x, W) / ‖W‖ × min(g, α√c_out)."""
+    bound = torch.full_like(g, alpha * math.sqrt(W.shape[0]))
+    return torch.nn.functional.conv2d(x, W) / norm([W]) * torch.minimum(g, bound)
+
+
+def weight_decay_training(
+    features: Features,
+    W: Weights,
+    loss: Loss,
+    batches: Batches,
+    *,
+    head: str,
+    lr: float,
+    eta: Callable[[int], float],
+    mu: float,
+    lambda_: float,
+    decayed: Collection[str],
+    nesterov: bool = False,
+) -> Iterator[State]:
+    """Training with weight decay λ on all weights; no norm is fixed."""
+
+    def objective(W: Weights, x: Tensor, y: Tensor) -> Tensor:
+        logits = fc(features(W, x), W[f"{head}.weight"]) + _bias(W, head)
+        return loss(logits, y) + 0.5 * lambda_ * norm(W[name] for name in decayed) ** 2
+
+    return _train(objective, W, batches, lr, eta, mu, fixed=(), nesterov=nesterov)
+
+
+def algorithm_1(
+    features: Features,
+    W: Weights,
+    loss: Loss,
+    batches: Batches,
+    *,
+    head: str,
+    lr: float,
+    eta: Callable[[int], float],
+    mu: float,
+    lambda_fc: float,
+    conv: Collection[str],
+    nesterov: bool = False,
+) -> Iterator[State]:
+    """Algorithm 1: the norm of the convolutions is fixed, the classifier is decayed by λ_FC."""
+
+    def objective(W: Weights, x: Tensor, y: Tensor) -> Tensor:
+        logits = fc(features(W, x), W[f"{head}.weight"]) + _bias(W, head)
+        return loss(logits, y) + 0.5 * lambda_fc * norm([W[f"{head}.weight"]]) ** 2  # line 3
+
+    return _train(objective, W, batches, lr, eta, mu, fixed=conv, nesterov=nesterov)
+
+
+def algorithm_1_wn_fc(
+    features: Features,
+    W: Weights,
+    loss: Loss,
+    batches: Batches,
+    *,
+    head: str,
+    lr: float,
+    eta: Callable[[int], float],
+    mu: float,
+    conv: Collection[str],
+    nesterov: bool = False,
+) -> Iterator[State]:
+    """Algorithm 1@WN-FC: the classifier is WN-FC, and fixed along with the convolutions."""
+
+    def objective(W: Weights, x: Tensor, y: Tensor) -> Tensor:
+        z = wn_fc(features(W, x), W[f"{head}.weight"], W[f"{head}.g"])
+        return loss(z + _bias(W, head), y)
+
+    conv_and_fc = [*conv, f"{head}.weight"]
+    return _train(objective, W, batches, lr, eta, mu, fixed=conv_and_fc, nesterov=nesterov)
+
+
+def algorithm_1_fixnorm_fc(
+    features: Features,
+    W: Weights,
+    loss: Loss,
+    batches: Batches,
+    *,
+    head: str,
+    alpha: float,
+    lr: float,
+    eta: Callable[[int], float],
+    mu: float,
+    conv: Collection[str],
+    nesterov: bool = False,
+) -> Iterator[State]:
+    """Algorithm 1@FixNorm-FC, called FixNorm: the scale of the classifier is capped at α√C."""
+
+    def objective(W: Weights, x: Tensor, y: Tensor) -> Tensor:
+        z = fixnorm_fc(features(W, x), W[f"{head}.weight"], W[f"{head}.g"], alpha)
+        return loss(z + _bias(W, head), y)
+
+    conv_and_fc = [*conv, f"{head}.weight"]
+    return _train(objective, W, batches, lr, eta, mu, fixed=conv_and_fc, nesterov=nesterov)
+
+
+def _train(
+    objective: Callable[[Weights, Tensor, Tensor], Tensor],
+    W: Weights,
+    batches: Batches,
+    lr: float,
+    eta: Callable[[int], float],
+    mu: float,
+    *,
+    fixed: Collection[str],
+    nesterov: bool,
+) -> Iterator[State]:
+    """The loop of Algorithm 1, its line numbers on the right."""
+    V = {name: torch.zeros_like(w) for name, w in W.items()}
+    norm_0 = norm(W[name].detach() for name in fixed)
+    for t, (x, y) in enumerate(batches):  # 1, 2
+        W = {name: w.detach().requires_grad_() for name, w in W.items()}
+        L = objective(W, x, y)  # 3
+        dL = dict(zip(W, torch.autograd.grad(L, list(W.values())), strict=True))
+        with torch.no_grad():
+            V = {name: mu * V[name] + dL[name] for name in W}  # 4
+            eta_t = eta(t)  # 5
+            step = {n: dL[n] + mu * V[n] if nesterov else V[n] for n in W}
+            W = {name: w - lr * eta_t * step[name] for name, w in W.items()}  # 6
+            norm_t = norm(W[name] for name in fixed)
+            W |= {name: W[name] / norm_t * norm_0 for name in fixed}  # 7
+        yield State(W, V)
+
+
+def _bias(W: Weights, head: str) -> Tensor | float:
+    return W.get(f"{head}.bias", 0.0)

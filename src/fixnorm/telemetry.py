@@ -1,0 +1,112 @@
+"""The figures of the last step, for logs: what the rescale did, and where the scales stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fixnorm.layers import is_capped, is_scaled
+from fixnorm.norm import Rescaled, is_sharded
+
+__all__ = ["Figures", "GroupFigures", "HeadFigures", "WeightFigures"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """One fixed group at its last step."""
+
+    norm: float
+    """‖W‖ after the optimizer's step and before the rescale."""
+    target: float
+    factor: float
+    """c_t = target / norm."""
+    lr: float
+    effective_lr: float
+    """lr / target²: how far a unit gradient turns the weights (eq. 4)."""
+    implied_decay: float
+    """λ_t = (1/c_t − 1) / lr: the decoupled weight decay that the rescale stands in for."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFigures:
+    """One fixed weight at its last step."""
+
+    share: float
+    """Its part of the group's squared norm; the parts add up to 1."""
+    angle: float | None
+    """Radians its direction turned in the last measured step; none unless asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFigures:
+    """The scale of a FixNorm or weight-normalised layer, now."""
+
+    g: float
+    cap: float | None
+    saturated: bool
+    """Whether g has met its cap, so that the cap decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Everything ``handle.figures()`` gives."""
+
+    groups: tuple[GroupFigures, ...]
+    weights: dict[str, WeightFigures]
+    heads: dict[str, HeadFigures]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain containers, ready for JSON."""
+        return asdict(self)
+
+
+class Step(NamedTuple):
+    """What the hook keeps of one group's last step, all still on the device."""
+
+    rescaled: Rescaled
+    target: float
+    lr: float | Tensor
+
+
+def group_figures(step: Step) -> GroupFigures:
+    """Bring one group's figures to the host."""
+    norm, factor = torch.stack([step.rescaled.norm, step.rescaled.factor]).tolist()
+    lr = step.lr.item() if isinstance(step.lr, Tensor) else step.lr
+    return GroupFigures(
+        norm=norm,
+        target=step.target,
+        factor=factor,
+        lr=lr,
+        effective_lr=lr / step.target**2,
+        implied_decay=(1 / factor - 1) / lr if lr else math.nan,
+    )
+
+
+def weight_figures(
+    names: Iterable[str], step: Step, angles: Tensor | None
+) -> dict[str, WeightFigures]:
+    """Bring the figures of one group's weights to the host."""
+    shares = (step.rescaled.norms / step.rescaled.norm).square().tolist()
+    turned = [None] * len(shares) if angles is None else angles.tolist()
+    return {
+        name: WeightFigures(share, angle)
+        for name, share, angle in zip(names, shares, turned, strict=True)
+    }
+
+
+@torch.no_grad()
+def head_figures(model: nn.Module) -> dict[str, HeadFigures]:
+    """The scales of all layers that have one. A collective where they are sharded."""
+    found = {}
+    for name, layer in model.named_modules():
+        if is_scaled(layer):
+            g = layer.g.full_tensor() if is_sharded(layer.g) else layer.g
+            cap = layer.cap if is_capped(layer) else None
+            value = g.item()
+            found[name] = HeadFigures(value, cap, cap is not None and value >= cap)
+    return found

@@ -1,0 +1,16 @@
+"""Every test starts from the same seed and runs on one thread, so that two can run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seed_and_thread() -> Iterator[None]:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    assert torch.get_default_dtype() == torch.float32, "a test left another default dtype behind"
