@@ -75,4 +75,4 @@ def test_missing_extra_is_said_by_name() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "fixnorm: the command line needs typer: pip install 'fixnorm[cli]'\n"
+    assert done.stderr == "fixnorm: the command line needs typer: pip install 'fixnorm[train]'\n"

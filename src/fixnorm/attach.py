@@ -6,12 +6,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fixnorm.angles import Snapshot, snapshot, turned
 from fixnorm.groups import TARGET, Origin, origin_of
-from fixnorm.norm import joint_norm, local, rescale_, weight_norms
+from fixnorm.norm import joint_norm, rescale_
 from fixnorm.telemetry import (
     Figures,
     Step,
@@ -120,40 +120,27 @@ class Handle:
                 lr = lr.detach().clone()
             elif lr == 0:
                 continue  # nothing moved, and loading a checkpoint may take such a step
-            rescaled = rescale_(group["params"], target)
-            self._steps[i] = Step(rescaled, target, lr)
-            self._angles.after(i, group["params"], rescaled.norms * rescaled.factor)
+            self._steps[i] = Step(rescale_(group["params"], target), target, lr)
+            self._angles.after(i, group["params"])
 
 
 class _Angles:
-    """The angle each weight turned in a step, from a copy of the weights taken before it."""
+    """The angles of the last step that was measured."""
 
     def __init__(self, every: int) -> None:
         self.last: dict[int, Tensor] = {}
         self._every = every
         self._taken = 0
-        self._before: dict[int, tuple[list[Tensor], Tensor]] = {}
+        self._before: dict[int, Snapshot] = {}
 
-    @torch.no_grad()
     def before(self, groups: dict[int, Sequence[Tensor]]) -> None:
         self._taken += 1
         if self._taken % self._every == 0:
-            self._before = {
-                i: ([local(w).clone() for w in weights], weight_norms(weights))
-                for i, weights in groups.items()
-            }
+            self._before = {i: snapshot(weights) for i, weights in groups.items()}
 
-    @torch.no_grad()
-    def after(self, group: int, weights: Sequence[Tensor], norms: Tensor) -> None:
-        """2·asin(‖a − b‖ / 2) for the unit vectors a, b: exact also where cos rounds to 1."""
-        if group not in self._before:
-            return
-        old, old_norms = self._before.pop(group)
-        ratios = (norms / old_norms).unbind()
-        for before, ratio, weight in zip(old, ratios, weights, strict=True):
-            before.mul_(ratio).sub_(local(weight))
-        chord = weight_norms(weights, parts=old) / norms
-        self.last[group] = 2 * torch.asin((chord / 2).clamp(max=1))
+    def after(self, group: int, weights: Sequence[Tensor]) -> None:
+        if group in self._before:
+            self.last[group] = turned(self._before.pop(group), weights)
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()

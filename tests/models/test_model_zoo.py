@@ -210,7 +210,7 @@ def test_without_the_extra_the_message_names_it(name: str, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "timm", None)
     monkeypatch.setitem(sys.modules, "torchvision", None)
 
-    with pytest.raises(ImportError, match=r"pip install 'fixnorm\[models\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'fixnorm\[train\]'"):
         models.create(name)
     with pytest.raises(ValueError, match=r"nearest are .*resnet8"):
         models.create("resnet9")

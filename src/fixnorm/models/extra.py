@@ -22,5 +22,5 @@ def _need(module: str) -> ModuleType:
         if error.name != module:
             raise
         raise ImportError(
-            f"this model needs {module}, which is not installed: pip install 'fixnorm[models]'"
+            f"this model needs {module}, which is not installed: pip install 'fixnorm[train]'"
         ) from None

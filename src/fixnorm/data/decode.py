@@ -1,0 +1,68 @@
+"""An image file to 8-bit RGB, whatever its mode."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from fixnorm.data.errors import BrokenImageError, DataError
+
+_SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """16-bit grey to 8 bits by v/257, so that 65535 becomes 255 (Pillow's convert clips)."""
+    pixels = np.asarray(image).astype(np.int64)
+    if pixels.min() < 0 or pixels.max() > 65535:
+        raise ValueError(f"pixels {pixels.min()}..{pixels.max()} are outside 0..65535")
+    return Image.fromarray(((pixels + 128) // 257).astype(np.uint8))
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any image as RGB; alpha is dropped."""
+    if image.mode == "RGB":
+        return image
+    if image.mode == "F":
+        raise ValueError("float pixels have no known range; store 8- or 16-bit pixels")
+    if image.mode in _SIXTEEN_BIT:
+        image = _eight_bit(image)
+    elif image.mode == "P":
+        image = image.convert("RGBA")  # keeps Pillow from warning about byte transparency
+    return image.convert("RGB")
+
+
+def _failure(path: Path, error: Exception) -> DataError:
+    if isinstance(error, OSError) and error.errno is not None:
+        # a disk or a permission, not the image: never skipped, or a set could shrink unseen
+        return DataError(f"cannot read {path}: {error.strerror}; check the disk and the rights")
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, UnidentifiedImageError):
+        reason = "not an image"
+    return BrokenImageError(
+        f"broken image {path}: {reason}; repair or remove it, or set skip_broken to leave it out"
+    )
+
+
+def read_image(path: Path) -> Image.Image:
+    """The decoded file as RGB."""
+    # Pillow's format plugins raise whatever a corrupt file makes them trip over
+    try:
+        with Image.open(io.BytesIO(path.read_bytes())) as image:
+            image.load()
+            return to_rgb(image)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _failure(path, error) from error
+
+
+def read_size(path: Path) -> tuple[int, int]:
+    """Height and width from the file's header; the pixels are not decoded."""
+    try:
+        with path.open("rb") as file, Image.open(file) as image:
+            return image.height, image.width
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _failure(path, error) from error

@@ -1,0 +1,120 @@
+"""Which samples make which batch on which rank; the loaders below only fetch them."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fixnorm.data.draws import permutation
+from fixnorm.data.errors import DataError
+
+
+class Batch(NamedTuple):
+    """Normalised float32 images (n, channels, size, size) and int64 labels (n,)."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+
+class Loader(Protocol):
+    """Fetches samples by position."""
+
+    def __len__(self) -> int: ...
+
+    def load(self, plan: list[NDArray[np.int64]], *, epoch: int) -> Iterator[Batch]:
+        """The batches of these positions, augmented as in `epoch` if the loader augments."""
+
+    def close(self) -> None:
+        """End the loader's processes, if it has any."""
+
+
+def _share(batch_size: int, rank: int, world_size: int) -> int:
+    """A rank's part of a batch."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1 but got {batch_size}")
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank must be in 0..{world_size - 1} but got {rank}")
+    if batch_size % world_size:
+        raise ValueError(
+            f"batch_size must divide by the number of processes but got {batch_size} on"
+            f" {world_size}: take {batch_size // world_size * world_size or world_size}"
+        )
+    return batch_size // world_size
+
+
+class TrainSplit:
+    """Training images in an order of their own each epoch."""
+
+    def __init__(self, loader: Loader, *, seed: int) -> None:
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0 but got {seed}")
+        self._loader = loader
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Whole batches in an epoch; the rest of the images is left out."""
+        _share(batch_size, 0, 1)
+        if batch_size > len(self):
+            raise DataError(
+                f"batch larger than the set: batch_size {batch_size}, {len(self)} training images;"
+                f" take at most {len(self)}"
+            )
+        return len(self) // batch_size
+
+    def batches(
+        self, *, epoch: int, batch_size: int, rank: int = 0, world_size: int = 1, start: int = 0
+    ) -> Iterator[Batch]:
+        """The epoch's batches from number `start` on.
+
+        `batch_size` counts all ranks: batch b is positions b·B … (b+1)·B of the epoch's order, and
+        rank r gets the r-th of its equal parts. The order is a function of (seed, epoch).
+        """
+        share = _share(batch_size, rank, world_size)
+        steps = self.steps_per_epoch(batch_size)
+        if epoch < 0:
+            raise ValueError(f"epoch must be at least 0 but got {epoch}")
+        if not 0 <= start <= steps:
+            raise ValueError(f"start must be in 0..{steps} batches but got {start}")
+        order = permutation(len(self), seed=self._seed, epoch=epoch)
+        parts = order[: steps * batch_size].reshape(steps, world_size, share)
+        return self._loader.load(list(parts[start:, rank]), epoch=epoch)
+
+    def close(self) -> None:
+        """End the loader's processes."""
+        self._loader.close()
+
+
+class EvalSplit:
+    """Validation images, each exactly once over all ranks."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def eval_batches(
+        self, *, batch_size: int, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Batch]:
+        """This rank's contiguous part of the set, in order.
+
+        `batch_size` counts all ranks. Ranks may differ by one image and so by one batch: reduce
+        across ranks after the loop, not in it.
+        """
+        share = _share(batch_size, rank, world_size)
+        first, last = (len(self) * r // world_size for r in (rank, rank + 1))
+        starts = range(first, last, share)
+        plan = [np.arange(s, min(s + share, last), dtype=np.int64) for s in starts]
+        return self._loader.load(plan, epoch=0)
+
+    def close(self) -> None:
+        """End the loader's processes."""
+        self._loader.close()
+
+
+Split = TrainSplit | EvalSplit

@@ -1,0 +1,158 @@
+"""One image at a time: the crops of the references, the augmentation policies."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional as F
+
+from fixnorm.data.crops import flips, padded_boxes, policy_seed, resized_boxes
+from fixnorm.data.draws import seeded
+from fixnorm.data.settings import DataSettings
+
+_BILINEAR, _BICUBIC = InterpolationMode.BILINEAR, InterpolationMode.BICUBIC
+
+
+def _image(result: Any) -> Image.Image:
+    assert isinstance(result, Image.Image)
+    return result
+
+
+def fit(image: Image.Image, size: int) -> Image.Image:
+    """Short side to `size`, centre crop; nothing happens to an image of that size."""
+    return _image(F.center_crop(F.resize(image, [size], _BILINEAR), [size, size]))
+
+
+def resnet_crop(image: Image.Image, size: int) -> Image.Image:
+    """Short side to size/0.875 (256 for 224), centre crop."""
+    return _image(F.center_crop(F.resize(image, [int(size / 0.875)], _BILINEAR), [size, size]))
+
+
+def efficientnet_crop(image: Image.Image, size: int) -> Image.Image:
+    """The centre square of side short × size/(size + 32), resized to `size` by bicubic."""
+    side = max(1, int(size / (size + 32) * min(image.size)))
+    # the reference rounds half pixels up, torchvision's center_crop to even
+    top, left = (image.height - side + 1) // 2, (image.width - side + 1) // 2
+    return _image(F.resized_crop(image, top, left, side, side, [size, size], _BICUBIC))
+
+
+_EVAL_CROPS = {"none": fit, "resnet": resnet_crop, "efficientnet": efficientnet_crop}
+
+
+def eval_image(image: Image.Image, settings: DataSettings) -> Image.Image:
+    """The image that evaluation sees."""
+    return _EVAL_CROPS[settings.eval_crop](image, settings.image_size)
+
+
+def train_base(image: Image.Image, settings: DataSettings) -> Image.Image:
+    """The part of the training transform that is the same in every epoch."""
+    return image if settings.train_crop == "random-resized" else fit(image, settings.image_size)
+
+
+def train_image(
+    image: Image.Image, draws: NDArray[np.float64], settings: DataSettings
+) -> Image.Image:
+    """The image that one epoch of training sees: crop, flip, policy."""
+    size = settings.image_size
+    image = train_base(image, settings)
+    if settings.train_crop == "pad":
+        boxes = padded_boxes(draws, size=size, padding=settings.padding)
+        top, left, height, width = (int(side[0]) for side in boxes)
+        image = _image(F.crop(F.pad(image, [settings.padding]), top, left, height, width))
+    elif settings.train_crop == "random-resized":
+        boxes = resized_boxes(
+            draws, height=image.height, width=image.width, min_scale=settings.min_scale
+        )
+        top, left, height, width = (int(side[0]) for side in boxes)
+        mode = InterpolationMode(settings.train_interpolation)
+        image = F.crop(image, top, left, height, width)
+        # along x, then y: left to itself, Pillow's order of the two depends on its version
+        image = _image(F.resize(F.resize(image, [height, size], mode), [size, size], mode))
+    if settings.flip and flips(draws)[0]:
+        image = _image(F.horizontal_flip(image))
+    if settings.auto_augment is not None:
+        image = _augmented(image, policy_seed(draws), settings)
+    return image
+
+
+def _augmented(image: Image.Image, seed: int, settings: DataSettings) -> Image.Image:
+    mode = image.mode
+    with seeded(seed):
+        # the policies' colour operations and fill values are made for RGB
+        return _image(policy(settings)(image.convert("RGB"))).convert(mode)
+
+
+@functools.lru_cache(maxsize=8)
+def policy(settings: DataSettings) -> Callable[[Image.Image], Any]:
+    """The transform that `settings.auto_augment` names."""
+    name = settings.auto_augment
+    assert name is not None
+    if name in {kind.value for kind in v2.AutoAugmentPolicy}:
+        transform: Callable[[Image.Image], Any] = v2.AutoAugment(v2.AutoAugmentPolicy(name))
+        return transform
+    try:
+        from timm.data import auto_augment as timm_policies
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"auto_augment={name!r} is timm's: pip install 'fixnorm[train]'"
+        ) from error
+    mean = settings.mean if len(settings.mean) == 3 else settings.mean[:1] * 3
+    options = {
+        "translate_const": int(settings.image_size * 0.45),
+        "img_mean": tuple(min(255, round(255 * m)) for m in mean),
+    }
+    build = timm_policies.auto_augment_transform
+    if name.startswith("rand"):
+        build = timm_policies.rand_augment_transform
+    elif name.startswith("augmix"):
+        build = timm_policies.augment_and_mix_transform
+    try:
+        transform = build(name, options)
+    except (AssertionError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(
+            f"auto_augment={name!r} is no policy: try imagenet, cifar10, svhn, v0, original,"
+            " rand-m9-mstd0.5 or augmix-m3"
+        ) from error
+    _allow_zero_bits(transform, timm_policies.posterize)
+    return transform
+
+
+def _allow_zero_bits(transform: Any, posterize: Callable[..., Image.Image]) -> None:
+    """Posterize to 0 bits is black in the reference; recent Pillow raises on it instead."""
+
+    def patient(image: Image.Image, bits: int, **options: Any) -> Image.Image:
+        if bits < 1:
+            return Image.new(image.mode, image.size)
+        return posterize(image, bits, **options)
+
+    ops = getattr(transform, "ops", None)
+    if ops is None:
+        ops = [op for pair in transform.policy for op in pair]
+    for op in ops:
+        if op.aug_fn is posterize:
+            op.aug_fn = patient
+
+
+def to_pixels(image: Image.Image) -> torch.Tensor:
+    """uint8 (channels, height, width)."""
+    pixels = torch.from_numpy(np.array(image))
+    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+
+
+class Normalize:
+    """uint8 images to float32: (x/255 − mean)/std, in torchvision's order of operations."""
+
+    def __init__(self, settings: DataSettings, *, channels: int) -> None:
+        self._mean, self._std = (
+            torch.tensor(values * channels if len(values) == 1 else values).view(1, -1, 1, 1)
+            for values in (settings.mean, settings.std)
+        )
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """A new tensor."""
+        return pixels.float().div_(255).sub_(self._mean).div_(self._std)
