@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fixnorm
 from fixnorm.groups import TARGET
@@ -257,6 +258,26 @@ def test_angles_are_measured_on_every_nth_step_only() -> None:
     assert angle == pytest.approx(math.acos(cosine.item()), rel=1e-2)
     train(model, optimizer, 1)
     assert handle.figures().weights["stem.weight"].angle == angle
+
+
+class _NoHostSync(TorchDispatchMode):
+    """Refuses whatever waits for a value on the device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value went to the host"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+def test_a_step_never_waits_for_the_device_and_figures_do(scope: Any) -> None:
+    model = converted()
+    optimizer = sgd(fixnorm.param_groups(model, scope=scope))
+    handle = fixnorm.attach(optimizer, angle_every=1)
+    train(model, optimizer, 1)
+    with _NoHostSync():
+        optimizer.step()
+    with _NoHostSync(), pytest.raises(AssertionError, match="a value went to the host"):
+        handle.figures()
 
 
 def test_figures_before_any_step_have_heads_only() -> None:
