@@ -108,7 +108,9 @@ def local(tensor: Tensor) -> Tensor:
 def _local_norms(weights: Sequence[Tensor]) -> Tensor:
     """Norms of plain tensors, shape (n,), on the first one's device."""
     if all(weight.is_cpu for weight in weights):  # foreach functions are loops there
-        return torch.stack([frobenius(weight) for weight in weights])
+        # Backwards: the optimizer wrote the last ones last, so a cache may still hold them; and
+        # what is read last here is what the rescale begins with.
+        return torch.stack([frobenius(weight) for weight in reversed(weights)][::-1])
     home = weights[0].device
     accumulate = functools.reduce(
         torch.promote_types, {weight.dtype for weight in weights}, torch.float32

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, NoReturn
 
 import typer
 
 import fixnorm
-from fixnorm.commands import audit
+from fixnorm.commands import audit, export, recipes, train
+from fixnorm.training import Interrupted
 
 app = typer.Typer(
     name="fixnorm",
@@ -18,6 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("audit")(audit.audit)
+app.command("recipes")(recipes.recipes)
+app.command("train")(train.train)
+app.command("export")(export.export)
 
 
 def _version(wanted: bool) -> None:
@@ -41,15 +46,27 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(arguments, standalone_mode=False)
+    except Interrupted as stopped:
+        _say(str(stopped))
+        sys.exit(128 + stopped.number)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(130)
     except Exception as error:
         if "--debug" in arguments:
             raise
         message = _mistake(error)
         if message is None:
             raise
-        print(f"fixnorm: {message}", file=sys.stderr)
+        _say(message)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str) -> None:
+    """One line on stderr, from the first of many processes only."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"fixnorm: {message}", file=sys.stderr)
 
 
 def _mistake(error: Exception) -> str | None:
@@ -58,11 +75,11 @@ def _mistake(error: Exception) -> str | None:
     if usage is not None:
         return " ".join(str(usage()).split()) or "no command given; try fixnorm --help"
     if isinstance(error, ModuleNotFoundError):
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        return f"this needs {error.name}: pip install 'fixnorm[{extra}]'" if extra else None
+        known = (error.name or "").partition(".")[0] in _TRAIN_EXTRA
+        return f"this needs {error.name}: pip install 'fixnorm[train]'" if known else None
     if isinstance(error, ValueError | OSError):
         return " ".join(str(error).split())
     return None
 
 
-_EXTRAS = {"timm": "models", "torchvision": "models", "sklearn": "digits"}
+_TRAIN_EXTRA = {"timm", "torchvision", "PIL", "sklearn", "tensorboard"}

@@ -1,0 +1,80 @@
+"""The four methods on one recipe, several seeds each, one after another.
+
+    python benchmarks/methods.py cifar10-small --data cifar10 --out runs/methods
+
+Trainings that are done are not done again, so the same command goes on after an interruption.
+Prints a table (mean ± standard deviation over seeds) and writes the figures as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any, get_args
+
+from fixnorm import recipes
+from fixnorm.groups import Method
+from fixnorm.training import RunOptions, changed, train
+from fixnorm.training.view import ProgressView
+
+NOT_KEPT = {"recipe", "diverged", "epochs", "processes"}
+
+
+def run_all(name: str, data: Path | None, out: Path, seeds: int) -> list[dict[str, Any]]:
+    results = []
+    for seed in range(seeds):
+        for method in get_args(Method):
+            recipe = changed(recipes.get(name, method), seed=seed)
+            found = train(
+                recipe,
+                data=data,
+                out=out / f"{method}-{seed}",
+                options=RunOptions(tensorboard=False),
+                view=ProgressView(),
+            )
+            results.append({key: found[key] for key in found.keys() - NOT_KEPT})
+    return results
+
+
+def spread(values: list[float]) -> str:
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.fmean(values):.2f} ± {deviation:.2f}"
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    lines = ["| method | setting | accuracy (%) | MCBR val | seconds |", "|---|---|---|---|---|"]
+    for method in get_args(Method):
+        runs = [r for r in results if r["method"] == method]
+        first = runs[0]
+        setting = f"lr {first['lr']:g}"
+        if first["alpha"] is not None:
+            setting += f", alpha {first['alpha']:g}"
+        if first["weight_decay"]:
+            setting += f", λ {first['weight_decay']:g}"
+        accuracy = spread([r["accuracy"] for r in runs])
+        mcbr = spread([r["mcbr_val"] for r in runs])
+        seconds = statistics.median(r["seconds"] for r in runs)
+        lines.append(f"| `{method}` | {setting} | {accuracy} | {mcbr} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    options = parser.parse_args()
+    results = run_all(options.recipe, options.data, options.out, options.seeds)
+    print(table(results))
+    if options.json is not None:
+        command = f"python benchmarks/methods.py {options.recipe} --data DIR --out RUNS"
+        content = {"recipe": options.recipe, "command": command, "runs": results}
+        options.json.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""``fixnorm recipes``: what can be trained by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fixnorm import recipes as catalogue
+from fixnorm.recipes.cost import cost
+
+
+def recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the recipes with their model's cost and the paper's learning rate, alpha and accuracy.
+
+    Example: fixnorm recipes, then fixnorm train digits --out runs/digits
+    """
+    with Console(stderr=True).status("counting parameters and multiply-adds"):
+        rows = [_row(name, group) for group, names in catalogue.groups().items() for name in names]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    else:
+        _print(rows)
+
+
+def _row(name: str, group: str) -> dict[str, Any]:
+    recipe, reference = catalogue.get(name), catalogue.get(name, "weight-decay")
+    counts = cost(recipe)
+    return {
+        "name": name,
+        "group": group,
+        "model": recipe.model,
+        "data": recipe.data,
+        "image_size": recipe.image_size,
+        "params": counts.params,
+        "macs": counts.conv_macs,  # as the paper counts: without the head
+        "macs_with_head": counts.macs,
+        "epochs": recipe.epochs,
+        "batch_size": recipe.batch_size,
+        "lr": recipe.lr,
+        "alpha": recipe.alpha,
+        "reference_lr": reference.lr,
+        "reference_weight_decay": reference.weight_decay,
+        "paper_top1": recipe.paper_top1,
+        "paper_reference_top1": recipe.paper_reference_top1,
+    }
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)  # a pipe or a file has no width: cut nothing
+    columns = {header: cell for header, cell in _CELLS.items() if header != "model"}
+    if console.width >= _WIDE:
+        columns = _CELLS
+    table = Table(box=None, pad_edge=False)
+    for header in columns:
+        left = header in ("recipe", "model")
+        table.add_column(header, justify="left" if left else "right", no_wrap=True)
+    group = rows[0]["group"]
+    for row in rows:
+        if row["group"] != group:
+            table.add_row()
+        group = row["group"]
+        table.add_row(*(cell(row) for cell in columns.values()))
+    console.print(table)
+    console.print(f"\n{_LEGEND}", style="dim", highlight=False)
+
+
+def _short(count: int) -> str:
+    """25,576,264 as 25.6M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= size:
+            digits = 2 if count < 10 * size else 1 if count < 100 * size else 0
+            return f"{count / size:.{digits}f}{unit}"
+    return str(count)
+
+
+def _percent(top1: float | None) -> str:
+    return "–" if top1 is None else f"{top1:.2f}"
+
+
+_CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "recipe": lambda row: str(row["name"]),
+    "model": lambda row: str(row["model"]),
+    "params": lambda row: _short(row["params"]),
+    "MACs": lambda row: _short(row["macs"]),
+    "epochs": lambda row: str(row["epochs"]),
+    "lr": lambda row: f"{row['lr']:g}",
+    "alpha": lambda row: f"{row['alpha']:g}",
+    "top-1": lambda row: _percent(row["paper_top1"]),
+    "ref.": lambda row: _percent(row["paper_reference_top1"]),
+}
+_WIDE = 100
+"""Columns of a terminal from which on the model has room."""
+_LEGEND = (
+    "lr and alpha are FixNorm's. top-1: what the paper reports for it, in percent; ref.: for the "
+    "reference setting. MACs: multiply-adds of one image, without the head."
+)

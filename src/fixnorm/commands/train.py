@@ -1,0 +1,97 @@
+"""``fixnorm train``: run a recipe, or go on with a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from fixnorm import recipes
+from fixnorm.groups import Method
+from fixnorm.training import Recipe, RunOptions, changed
+from fixnorm.training import train as run_training
+from fixnorm.training.recipe import parsed_settings
+from fixnorm.training.view import ProgressView
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the images, with train/ and val/; digits needs none."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE-METHOD-SEED].")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="weight-decay, algorithm1, wn-fc or fixnorm.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a field of the recipe: key=value.")
+    ] = None,
+    skip_broken: Annotated[
+        bool, typer.Option(help="Leave out images that do not decode, and count them.")
+    ] = False,
+    checkpoint_steps: Annotated[
+        int | None, typer.Option(min=1, help="Write a checkpoint every so many steps.")
+    ] = None,
+    checkpoint_minutes: Annotated[
+        float, typer.Option(min=0, help="Write a checkpoint after so many minutes.")
+    ] = 5.0,
+    keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = 2,
+    tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True,
+) -> None:
+    """Train by RECIPE. The same command again goes on with a run that was stopped or killed.
+
+    Example: fixnorm train digits --method fixnorm --set alpha=2
+
+    Many processes: torchrun --nproc-per-node 8 -m fixnorm train resnet50d-120 --data IMAGENET
+    """
+    chosen = configured(recipe, method, settings or [])
+    folder = out or Path("runs") / f"{chosen.name}-{chosen.method}-{chosen.seed}"
+    view = ProgressView()
+    result = run_training(
+        chosen,
+        data=data,
+        out=folder,
+        options=RunOptions(
+            checkpoint_steps=checkpoint_steps,
+            checkpoint_minutes=checkpoint_minutes,
+            keep=keep,
+            skip_broken=skip_broken,
+            tensorboard=tensorboard,
+        ),
+        view=view,
+    )
+    if os.environ.get("RANK", "0") == "0":
+        print(summary(result, folder))
+    if result["diverged"]:
+        raise typer.Exit(1)
+
+
+def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
+    """The named recipe for a method, with some fields changed."""
+    changes: dict[str, Any] = dict(parsed_settings(settings))
+    method = changes.pop("method", method)
+    if method is not None and method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
+    return changed(recipes.get(name, cast(Method | None, method)), **changes)
+
+
+def summary(result: dict[str, Any], folder: Path) -> str:
+    """What the run found, in a few lines."""
+    accuracy, best = result["accuracy"], result["best_accuracy"]
+    numbers = f"lr {result['lr']:g}"
+    if result["alpha"] is not None:
+        numbers += f", alpha {result['alpha']:g}"
+    if result["weight_decay"]:
+        numbers += f", weight decay {result['weight_decay']:g}"
+    found = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} % (best {best:.2f} %)"
+    speed = result["images_per_second"]
+    return (
+        f"{result['recipe']['name']} by {result['method']}, {numbers}: {found}"
+        f" after {result['seconds']:.0f} s ({speed:.0f} images/s)\n"
+        f"run: {folder}   curves: {folder}/metrics.csv   next: fixnorm export {folder}"
+    )

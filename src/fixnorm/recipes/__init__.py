@@ -1,0 +1,14 @@
+"""Trainings by name: every row of the paper's Table 2, ResNet50 of section 2, and small ones.
+
+A recipe is a function of the method that returns a complete frozen configuration:
+
+    from fixnorm import recipes
+
+    recipe = recipes.get("resnet50d-120", method="weight-decay")
+
+:mod:`fixnorm.recipes.imagenet` and :mod:`fixnorm.recipes.small` hold the functions.
+"""
+
+from fixnorm.recipes.catalogue import get, groups, names
+
+__all__ = ["get", "groups", "names"]

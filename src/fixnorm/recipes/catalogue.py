@@ -1,0 +1,47 @@
+"""Recipes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import get_args
+
+from fixnorm.groups import Method
+from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
+from fixnorm.recipes.small import SMALL
+from fixnorm.training.recipe import Recipe
+
+__all__ = ["get", "groups", "names"]
+
+_GROUPS: dict[str, tuple[Callable[[Method], Recipe], ...]] = {
+    "Table 2": TABLE_2,
+    "section 2": SECTION_2,
+    "small": SMALL,
+}
+_RECIPES = {row("fixnorm").name: row for rows in _GROUPS.values() for row in rows}
+
+
+def names() -> tuple[str, ...]:
+    """All names: the paper's Table 2 in its order, ResNet50 of section 2, then the small ones."""
+    return tuple(_RECIPES)
+
+
+def groups() -> dict[str, tuple[str, ...]]:
+    """The names by where they come from: ``Table 2``, ``section 2`` or ``small``."""
+    return {group: tuple(row("fixnorm").name for row in rows) for group, rows in _GROUPS.items()}
+
+
+def get(name: str, method: Method | None = None) -> Recipe:
+    """The recipe of that name; no method is ``fixnorm``.
+
+    Each method has settings of its own: ask for it here rather than change it afterwards.
+    """
+    row = _RECIPES.get(name)
+    if row is None:
+        near = get_close_matches(name.lower(), names(), n=4, cutoff=0.5)
+        hint = f"nearest are {', '.join(near)}" if near else f"one of {', '.join(names())}"
+        raise ValueError(f"unknown recipe {name!r}: {hint}")
+    method = method or "fixnorm"
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
+    return row(method)

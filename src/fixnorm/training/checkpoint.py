@@ -1,0 +1,111 @@
+"""Checkpoints that a kill at any moment cannot spoil.
+
+A checkpoint is complete or it is not there: it is written beside its place, flushed to the disk
+and renamed. The last few are kept, so that a damaged one (a full disk, a bad copy) costs the steps
+since the one before, not the run.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["Checkpoints", "write_atomically"]
+
+PART = ".part"
+"""How the name of a file ends while it is being written."""
+_MAGIC = b"fixnorm checkpoint 1\n"
+_NAME = re.compile(r"step-(\d+)\.ckpt")
+
+
+class Damaged(ValueError):
+    """A file that is no whole checkpoint of ours."""
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of one run, in its folder ``checkpoints/``."""
+
+    folder: Path
+    keep: int = 2
+    damaged: list[str] = field(default_factory=list)
+    """What was wrong with files that :meth:`latest` passed over."""
+
+    def save(self, step: int, state: dict[str, Any]) -> Path:
+        """Write a checkpoint, then drop the oldest beyond ``keep``."""
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getbuffer()
+        digest = hashlib.sha256(content).hexdigest().encode()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{step:09d}.ckpt"
+        with write_atomically(path) as file:
+            file.write(_MAGIC + digest + b"\n")
+            file.write(content)
+        paths = self._paths()
+        here = paths.index(path) + 1
+        for old in paths[: max(here - self.keep, 0)] + paths[here:]:  # later ones were passed over
+            old.unlink()
+        return path
+
+    def latest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest whole checkpoint, or none. Damaged files are named and passed over."""
+        for path in reversed(self._paths()):
+            try:
+                return path, read(path)
+            except Damaged as error:
+                self.damaged.append(str(error))
+        return None
+
+    def _paths(self) -> list[Path]:
+        if not self.folder.is_dir():
+            return []
+        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
+        return [path for _, path in sorted((int(name[1]), path) for name, path in found if name)]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint file; nothing but tensors and plain containers is ever built."""
+    content = path.read_bytes()
+    header = len(_MAGIC) + 65
+    if not content.startswith(_MAGIC):
+        raise Damaged(f"{path} is not a fixnorm checkpoint")
+    digest = content[len(_MAGIC) : header - 1].decode(errors="replace")
+    body = memoryview(content)[header:]
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise Damaged(f"{path} is damaged: it is {len(content):,} bytes and its checksum is wrong")
+    try:
+        state = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever bytes that are no such state lead the unpickler to
+        raise Damaged(f"{path} is no state of a run: {type(error).__name__}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
+        raise Damaged(f"{path} is not a fixnorm checkpoint")
+    return state
+
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[Any]:
+    """A binary file that appears under its name only when it is whole and on the disk."""
+    part = path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "; nothing was lost, make room and run again" if full else ""
+        raise OSError(error.errno, f"{error.strerror}{advice}", str(path)) from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,122 @@
+"""The run's folder: who may write into it, and its small files."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fixnorm.training.checkpoint import PART, write_atomically
+from fixnorm.training.recipe import Recipe
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.json"
+        self.metrics = path / "metrics.csv"
+        self.weights = path / "weights.safetensors"
+        self.result = path / "result.json"
+        self.classes = path / "classes.json"
+        self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
+
+    def check(self, recipe: Recipe) -> None:
+        """Make sure that the folder is free, or holds this very recipe; changes nothing."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file: give another --out")
+        if self.recipe.exists():
+            self._check_same(recipe)
+        elif self.path.is_dir() and any(not _passing(p) for p in self.path.iterdir()):
+            raise ValueError(f"{self.path} holds other files: give an empty or new folder as --out")
+
+    def prepare(self, recipe: Recipe) -> None:
+        """Make the folder and write the recipe into it, unless it is there."""
+        self.check(recipe)
+        if not self.recipe.exists():
+            write_json(self.recipe, recipe.to_dict())
+
+    def finished(self) -> dict[str, Any] | None:
+        """The result, if the run has ended."""
+        if not self.result.exists():
+            return None
+        return _read_json(self.result)
+
+    def _check_same(self, recipe: Recipe) -> None:
+        different = differences(_read_json(self.recipe), recipe)
+        if different:
+            raise ValueError(
+                f"{self.path} holds a run of another recipe: {different}; give another --out"
+            )
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Hold the folder: a second run into it is refused as long as this process lives."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a+") as lock:
+            try:
+                # Not flock: loader processes would inherit it and outlive a killed owner with it.
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                lock.seek(0)
+                owner = lock.read().strip() or "another process"
+                raise ValueError(
+                    f"{self.path} is in use by {owner}: wait for it or give another --out"
+                ) from None
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            for folder in (self.path, self.checkpoints):
+                for part in folder.glob(f".*{PART}"):  # of an owner that was killed
+                    part.unlink()
+            yield
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}; give another --out") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not what a run writes: give another --out")
+    return content
+
+
+def differences(there: Mapping[str, Any], recipe: Recipe) -> str:
+    """In which fields a recipe differs from a stored one; empty if in none."""
+    here = recipe.to_dict()
+    different = [key for key in here if there.get(key) != here[key]]
+    listed = ", ".join(f"{k} ({there.get(k)} there, {here[k]} here)" for k in different[:4])
+    return listed + (f" and {len(different) - 4} more" if len(different) > 4 else "")
+
+
+def _passing(path: Path) -> bool:
+    """A file that a run killed before its first word leaves behind."""
+    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(PART))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON that appears whole or not at all."""
+    with write_atomically(path) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write all rows anew, so that the file is what an uninterrupted run would have written."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with write_atomically(path) as file:
+        file.write(text.getvalue().encode())

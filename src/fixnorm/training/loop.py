@@ -1,0 +1,391 @@
+"""The training loop: small, resumable at any step, the same on one process and on many."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from fixnorm.data import Batch, Data, open_data
+from fixnorm.training.checkpoint import Checkpoints
+from fixnorm.training.distributed import World, world
+from fixnorm.training.evaluate import CrossBoundary, Evaluation, evaluate
+from fixnorm.training.figures import Running, TurnOfLastStep, epoch_row
+from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
+from fixnorm.training.interrupt import Interrupt
+from fixnorm.training.recipe import Recipe
+from fixnorm.training.result import result, write_weights
+from fixnorm.training.scalars import Scalars
+from fixnorm.training.schedule import multiplier
+from fixnorm.training.setup import Trainee, build
+from fixnorm.training.view import View
+
+__all__ = ["Interrupted", "RunOptions", "train"]
+
+# Steps between looks at the clock and at signals where processes have to agree on them.
+_AGREE_EVERY = 10
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; it has written a checkpoint."""
+
+    def __init__(self, number: int, step: int, steps: int) -> None:
+        super().__init__(
+            f"stopped after step {step} of {steps}; the same command goes on from there"
+        )
+        self.number = number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """What may differ between two runs of one recipe without changing a single weight."""
+
+    checkpoint_steps: int | None = None
+    """Write a checkpoint every n steps."""
+    checkpoint_minutes: float = 5.0
+    """Write a checkpoint when this much time has passed since the last."""
+    keep: int = 2
+    """Checkpoints to keep."""
+    skip_broken: bool = False
+    """Leave out images that do not decode."""
+    tensorboard: bool = True
+
+
+def train(
+    recipe: Recipe,
+    *,
+    data: Path | None,
+    out: Path,
+    options: RunOptions | None = None,
+    view: View | None = None,
+) -> dict[str, Any]:
+    """Train by the recipe, or go on with the run in ``out``; returns the content of result.json.
+
+    Args:
+        recipe: what to train.
+        data: folder of the images; none for embedded data.
+        out: folder of the run. One that holds an unfinished run of the same recipe is continued.
+        options: checkpoints and logging.
+        view: where progress is shown.
+    """
+    options = options or RunOptions()
+    view = view or View()
+    folder = RunFolder(out)
+    with ExitStack() as stack:
+        place = stack.enter_context(world())
+        view = view if place.is_first else View()
+        stack.callback(view.stop)
+        folder.check(recipe)
+        done = folder.finished()
+        if done is not None:
+            view.message(f"{out} is finished; give another --out to train again")
+            return done
+        source = open_data(
+            recipe.data,
+            data,
+            settings=recipe.data_settings(skip_broken=options.skip_broken),
+            seed=recipe.seed,
+            progress=view.loading,
+        )
+        stack.callback(source.close)
+        source.train.steps_per_epoch(recipe.batch_size)
+        trainee = build(recipe, source, place)
+        if place.is_first:  # nothing is written before all of the input is known to be good
+            stack.enter_context(folder.owned())
+            folder.prepare(recipe)
+        place.barrier()
+        interrupt = stack.enter_context(Interrupt())
+        run = _Run(recipe, source, trainee, folder, options, view, place, interrupt)
+        stack.callback(run.close)
+        return run.train()
+
+
+class _Run:
+    """One training from its first or a later step to its end."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Data,
+        trainee: Trainee,
+        folder: RunFolder,
+        options: RunOptions,
+        view: View,
+        place: World,
+        interrupt: Interrupt,
+    ) -> None:
+        self.recipe, self.data, self.folder, self.options = recipe, data, folder, options
+        self.trainee = trainee
+        self.view, self.world, self.interrupt = view, place, interrupt
+        self.steps_per_epoch = data.train.steps_per_epoch(recipe.batch_size)
+        self.steps = recipe.epochs * self.steps_per_epoch
+        self.warmup = round(recipe.warmup_epochs * self.steps_per_epoch)
+        view.message(data.describe())
+        self.loss = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
+        self.scaler = torch.amp.GradScaler(place.device.type, enabled=recipe.precision == "fp16")
+        self.memory_format = (
+            torch.channels_last if recipe.channels_last else torch.contiguous_format
+        )
+        self.running = Running(place.device)
+        self.risk = CrossBoundary(self.trainee.head, place.device)
+        self.turn = TurnOfLastStep(self.trainee)
+        self.checkpoints = Checkpoints(folder.checkpoints, keep=options.keep)
+        self.step = 0
+        self.rows: list[dict[str, Any]] = []
+        self.largest_scale = self.trainee.relative_scale()
+        self.seconds_before = 0.0
+        self._load()
+        self.started = self.saved = time.monotonic()
+        self.steps_here = 0
+        self.scalars = Scalars(folder.tensorboard, self.step) if self._logs() else None
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def train(self) -> dict[str, Any]:
+        """All steps that are left."""
+        if self.step:
+            self.view.message(f"going on from step {self.step} of {self.steps}")
+        self.view.start(self.step, self.steps)
+        diverged = False
+        first_epoch = self.step // self.steps_per_epoch
+        for epoch in range(first_epoch, self.recipe.epochs):
+            batches = self.data.train.batches(
+                epoch=epoch,
+                batch_size=self.recipe.batch_size,
+                rank=self.world.rank,
+                world_size=self.world.size,
+                start=self.step - epoch * self.steps_per_epoch,
+            )
+            for batch in batches:
+                self._step(batch)
+                if self.step % self.steps_per_epoch:
+                    self._pause()
+            diverged = self._end_epoch(epoch + 1)
+            if diverged:
+                self.view.message(
+                    f"diverged: the loss is not finite after epoch {epoch + 1}; try a lower lr"
+                )
+                break
+            self._pause(end_of_epoch=True)  # now that the epoch's row is part of the state
+        return self._finish(diverged)
+
+    def _step(self, batch: Batch) -> None:
+        recipe, trainee = self.recipe, self.trainee
+        last_of_epoch = (self.step + 1) % self.steps_per_epoch == 0
+        lr = recipe.lr * multiplier(self.step, steps=self.steps, warmup=self.warmup)
+        for group in trainee.optimizer.param_groups:
+            group["lr"] = lr
+        # Dropout and stochastic depth depend on the step alone, so that a resumed run draws the
+        # same and no generator state has to be saved.
+        torch.manual_seed((recipe.seed * 1_000_003 + self.step) * self.world.size + self.world.rank)
+        images = batch.images.to(
+            self.world.device, memory_format=self.memory_format, non_blocking=True
+        )
+        labels = batch.labels.to(self.world.device, non_blocking=True)
+        trainee.optimizer.zero_grad(set_to_none=True)
+        loss = self._backward(images, labels, count=last_of_epoch)
+        if recipe.clip is not None:
+            self.scaler.unscale_(trainee.optimizer)
+            nn.utils.clip_grad_norm_(trainee.model.parameters(), recipe.clip)
+        if last_of_epoch:
+            self.turn.before()
+        self.scaler.step(trainee.optimizer)
+        self.scaler.update()
+        if last_of_epoch:
+            self.turn.after()
+        if trainee.ema is not None:
+            trainee.ema.update(trainee.model, step=self.step)
+        if self.largest_scale is not None:
+            scale = trainee.relative_scale()
+            assert scale is not None
+            self.largest_scale = torch.maximum(self.largest_scale, scale)
+        self.step += 1
+        self.steps_here += 1
+        self._show(loss, lr)
+
+    def _backward(self, images: Tensor, labels: Tensor, *, count: bool) -> Tensor:
+        """Gradients of the mean loss of the batch; returns the loss of its last part."""
+        parts = self.recipe.accumulate
+        count = count or self.step % self.recipe.mcbr_every == 0
+        loss = torch.zeros(())
+        for i, (x, y) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True)):
+            forward = self.trainee.forward
+            waits = self.world.size > 1 and i + 1 < parts
+            with forward.no_sync() if waits else nullcontext():  # type: ignore[operator]
+                with self._autocast():
+                    logits = forward(x)
+                    loss = cast(Tensor, self.loss(logits, y))
+                self.scaler.scale(loss * (len(y) / len(labels))).backward()
+            self.running.update(loss, logits, y)
+            if count:
+                self.risk.update(y)
+        return loss.detach()
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        dtype = dtypes.get(self.recipe.precision)
+        return torch.autocast(self.world.device.type, dtype=dtype, enabled=dtype is not None)
+
+    def _end_epoch(self, epoch: int) -> bool:
+        """Evaluate, write the epoch's row; whether the training has diverged."""
+        due = epoch % self.recipe.eval_every == 0 or epoch == self.recipe.epochs
+        evaluation = self._evaluate() if due else None
+        lr = self.trainee.optimizer.param_groups[0]["lr"]
+        row = epoch_row(
+            epoch,
+            self.step,
+            lr,
+            self.trainee,
+            self.running,
+            self.risk,
+            self.turn,
+            evaluation,
+            self.world,
+        )
+        self.rows.append(row)
+        self.running.reset(self.risk)
+        if self.world.is_first:
+            write_csv(self.folder.metrics, self.rows)
+        if self.scalars is not None:
+            self.scalars.row(row)
+        self.view.epoch(row, self.recipe.epochs)
+        return not math.isfinite(row["train_loss"])
+
+    def _evaluate(self) -> Evaluation:
+        model = self.trainee.evaluated
+        self.world.share_buffers(model)
+        share = max(self.recipe.eval_batch_size // self.world.size, 1)
+        batches = self.data.val.eval_batches(
+            batch_size=share * self.world.size,
+            rank=self.world.rank,
+            world_size=self.world.size,
+        )
+        head = self.trainee.head_of(model)
+        return evaluate(model, head, batches, self.world, self._autocast(), self.memory_format)
+
+    def _finish(self, diverged: bool) -> dict[str, Any]:
+        self.view.stop()
+        scale = self.largest_scale
+        outcome = result(
+            self.recipe,
+            self.rows,
+            seconds=self._seconds(),
+            images=self.step * self.recipe.batch_size,
+            largest_scale=None if scale is None else scale.item(),
+            processes=self.world.size,
+            diverged=diverged,
+        )
+        if self.world.is_first:
+            write_json(self.folder.classes, list(self.data.classes))
+            write_weights(
+                self.folder.weights,
+                self.trainee,
+                self.recipe,
+                len(self.data.classes),
+                self.data.channels,
+            )
+            write_json(self.folder.result, outcome)
+        self.world.barrier()
+        return outcome
+
+    # -- what is shown -------------------------------------------------------------------------
+
+    def _logs(self) -> bool:
+        return self.world.is_first and self.options.tensorboard
+
+    def _show(self, loss: Tensor, lr: float) -> None:
+        figures = None
+        if self.view.wants_figures():
+            elapsed = max(time.monotonic() - self.started, 1e-9)
+            speed = self.steps_here * self.recipe.batch_size / elapsed
+            figures = {"loss": loss.item(), "lr": lr, "images_per_second": speed}
+            if self.scalars is not None:
+                self.scalars.step(self.step, figures)
+        self.view.step(self.step, figures)
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def _pause(self, *, end_of_epoch: bool = False) -> None:
+        """Write a checkpoint when it is time to, and leave when a signal says so."""
+        every = self.options.checkpoint_steps
+        due = every is not None and self.step % every == 0
+        number = 0
+        if self.world.size == 1 or self.step % _AGREE_EVERY == 0 or end_of_epoch:
+            late = time.monotonic() - self.saved > 60 * self.options.checkpoint_minutes
+            # One number tells both: a signal's number, or 1 << 8 for the clock.
+            agreed = self.world.largest(self.interrupt.signal or (int(late) << 8))
+            number = agreed & 0xFF
+            due = due or bool(agreed)
+        if due:
+            self._save()
+        if number:
+            self.view.stop()
+            self.world.barrier()  # torchrun ends all processes when one leaves
+            raise Interrupted(number, self.step, self.steps)
+
+    def _save(self) -> None:
+        sums = self.world.gather(self.running.state(self.risk))
+        self.world.share_buffers(self.trainee.model)
+        if self.world.is_first:
+            ema = self.trainee.ema
+            state = {
+                "recipe": self.recipe.to_dict(),
+                "step": self.step,
+                "model": self.trainee.model.state_dict(),
+                "optimizer": self.trainee.optimizer.state_dict(),
+                "ema": None if ema is None else ema.module.state_dict(),
+                "scaler": self.scaler.state_dict(),
+                "running": sums,
+                "angle": self.turn.angle,
+                "rows": self.rows,
+                "largest_scale": self.largest_scale,
+                "seconds": self._seconds(),
+            }
+            self.checkpoints.save(self.step, state)
+        self.saved = time.monotonic()
+
+    def _load(self) -> None:
+        found = self.checkpoints.latest()
+        for problem in self.checkpoints.damaged:
+            self.view.message(f"passed over: {problem}")
+        if found is None:
+            if self.checkpoints.damaged:
+                self.view.message("no whole checkpoint is left: starting from the beginning")
+            return
+        path, state = found
+        different = differences(state["recipe"], self.recipe)
+        if different:
+            raise ValueError(
+                f"{path} is a checkpoint of another recipe: {different}; remove it or give another"
+                " --out"
+            )
+        self.trainee.model.load_state_dict(state["model"])
+        self.trainee.optimizer.load_state_dict(state["optimizer"])
+        if self.trainee.ema is not None:
+            self.trainee.ema.module.load_state_dict(state["ema"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.step, self.rows = state["step"], state["rows"]
+        self.turn.angle, self.seconds_before = state["angle"], state["seconds"]
+        if state["largest_scale"] is not None:
+            self.largest_scale = state["largest_scale"].to(self.world.device)
+        sums = state["running"]
+        if len(sums) == self.world.size:
+            self.running.load(sums[self.world.rank], self.risk)
+        elif self.world.is_first:  # another number of processes: the sums still add up
+            self.running.load(torch.stack(sums).sum(0), self.risk)
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def close(self) -> None:
+        """Let go of hooks and files."""
+        self.view.stop()
+        self.risk.remove()
+        if self.scalars is not None:
+            self.scalars.close()

@@ -1,0 +1,176 @@
+"""The model of a finished run, rebuilt from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from fixnorm.layers import can_be_scaled, is_scaled, scale_
+from fixnorm.models import create, find_head
+from fixnorm.training.folder import RunFolder
+from fixnorm.training.recipe import Recipe
+
+__all__ = ["FinishedRun", "open_run", "rebuild"]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What a finished run's folder says about its model."""
+
+    folder: RunFolder
+    recipe: Recipe
+    classes: int
+    channels: int
+    class_names: tuple[str, ...] | None
+    heads: tuple[str, ...] | None
+    """The capped layers, where the file names them; needed where there are several."""
+    state: dict[str, Tensor]
+    """Of the converted model: a scaled layer has its ``g``."""
+
+    def model(self) -> nn.Module:
+        """The trained model in evaluation mode, with its scaled layers."""
+        model = create(self.recipe.model, num_classes=self.classes, in_chans=self.channels)
+        scaled = _scaled_layers(model, self.state)
+        capped = self._capped(model, scaled)
+        for name, layer in scaled.items():
+            if not is_scaled(layer):  # one module may have two names
+                scale_(layer, alpha=self.recipe.alpha if name in capped else None)
+        try:
+            model.load_state_dict(self.state)
+        except RuntimeError as error:
+            raise self._not_of_the_model(_second_line(error)) from None
+        return model.eval()
+
+    def _capped(self, model: nn.Module, scaled: dict[str, nn.Module]) -> tuple[str, ...]:
+        """The names of the layers whose scale has a cap."""
+        if self.recipe.method != "fixnorm":
+            return ()
+        heads = (_head_name(model),) if self.heads is None else self.heads
+        for name in heads:
+            if name not in scaled:
+                raise self._not_of_the_model(f"method fixnorm, but no scale {name}.g of the head")
+        return heads
+
+    def _not_of_the_model(self, what: str) -> ValueError:
+        return ValueError(
+            f"{self.folder.weights} does not fit {self.recipe.model} of {self.folder.recipe.name}: "
+            f"{what}; train again into another folder"
+        )
+
+
+def rebuild(run: Path) -> nn.Module:
+    """The trained model of a run, in evaluation mode and with its scaled layers.
+
+    ``fixnorm.fold`` turns it into the plain architecture.
+    """
+    return open_run(run).model()
+
+
+def open_run(run: Path) -> FinishedRun:
+    """Read a finished run's folder; what is missing or wrong is named in one line."""
+    folder = RunFolder(Path(run))
+    recipe = _recipe(folder)
+    if not folder.weights.is_file():
+        raise ValueError(
+            f"{run} is not finished, it has no {folder.weights.name}: give the same "
+            "fixnorm train command again, it resumes"
+        )
+    metadata, state = _weights(folder.weights)
+    classes, channels = (_count(folder.weights, metadata, key) for key in ("classes", "channels"))
+    return FinishedRun(
+        folder=folder,
+        recipe=recipe,
+        classes=classes,
+        channels=channels,
+        class_names=_class_names(folder.classes, classes),
+        heads=tuple(json.loads(metadata["heads"])) if "heads" in metadata else None,
+        state=state,
+    )
+
+
+def _recipe(folder: RunFolder) -> Recipe:
+    if not folder.path.exists():
+        raise ValueError(f"{folder.path} does not exist: give the --out folder of fixnorm train")
+    if not folder.recipe.is_file():
+        raise ValueError(
+            f"{folder.path} is not a run, it has no {folder.recipe.name}: give the --out folder "
+            "of fixnorm train"
+        )
+    values = _json(folder.recipe)
+    if not isinstance(values, dict):
+        raise ValueError(f"{folder.recipe} is not a recipe: train again into another folder")
+    try:
+        return Recipe.from_dict(values)
+    except ValueError as error:
+        raise ValueError(f"{folder.recipe} is not a recipe of this version: {error}") from None
+
+
+def _weights(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())  # the file is no mapping
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): delete it and give the same fixnorm train command again"
+        ) from None
+
+
+def _count(path: Path, metadata: dict[str, str], key: str) -> int:
+    value = metadata.get(key, "")
+    if not value.isdecimal() or not int(value):
+        raise ValueError(
+            f"{path} was not written by fixnorm train: its metadata must have {key!r} as a "
+            f"positive number but has {value!r}"
+        )
+    return int(value)
+
+
+def _class_names(path: Path, classes: int) -> tuple[str, ...] | None:
+    if not path.is_file():
+        return None
+    names = _json(path)
+    if not isinstance(names, list) or len(names) != classes:
+        what = f"a list of {len(names)}" if isinstance(names, list) else type(names).__name__
+        raise ValueError(
+            f"{path} must be a list of {classes} class names but is {what}: correct it or delete it"
+        )
+    return tuple(map(str, names))
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+
+
+def _scaled_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
+    """The layers that have a scale ``g`` among the names and none of their own."""
+    own = model.state_dict().keys()
+    modules = dict(model.named_modules(remove_duplicate=False))
+    owners = [name[: -len(".g")] for name in names if name.endswith(".g") and name not in own]
+    # A g of a layer that is not there or cannot have one is left over, and refused as it is loaded.
+    return {name: modules[name] for name in owners if name in modules and _fits(modules[name])}
+
+
+def _head_name(model: nn.Module) -> str:
+    head = find_head(model)
+    names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
+    return names[head]
+
+
+def _fits(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear | nn.Conv2d) and can_be_scaled(layer)
+
+
+def _second_line(error: RuntimeError) -> str:
+    """What ``load_state_dict`` says first; its message has a heading, then a line a fault."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return lines[1].rstrip(". ") if len(lines) > 1 else lines[0]

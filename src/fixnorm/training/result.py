@@ -1,0 +1,112 @@
+"""What a run leaves behind: folded numbers in ``result.json``, weights in safetensors."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+import fixnorm
+from fixnorm.convert import conversion_of
+from fixnorm.training.checkpoint import write_atomically
+from fixnorm.training.recipe import Recipe
+from fixnorm.training.setup import Trainee
+
+__all__ = ["result", "write_weights"]
+
+
+def result(
+    recipe: Recipe,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    seconds: float,
+    images: int,
+    largest_scale: float | None,
+    processes: int,
+    diverged: bool,
+) -> dict[str, Any]:
+    """The content of ``result.json``."""
+    accuracies = [row["val_accuracy"] for row in rows if row["val_accuracy"] is not None]
+    return {
+        "accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": max(accuracies, default=None),
+        "diverged": diverged,
+        "method": recipe.method,
+        "lr": recipe.lr,
+        "alpha": recipe.alpha,
+        "weight_decay": recipe.weight_decay,
+        "largest_scale": _finite(largest_scale),
+        "epochs": rows[-1]["epoch"],
+        "steps": rows[-1]["step"],
+        "seed": recipe.seed,
+        "mcbr_train": _finite(rows[-1]["mcbr_train"]),
+        "mcbr_val": _finite(rows[-1]["mcbr_val"]),
+        "seconds": round(seconds, 3),
+        "images_per_second": round(images / seconds, 1) if seconds else None,
+        "processes": processes,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "versions": _versions(),
+        "commit": _commit(),
+        "recipe": recipe.to_dict(),
+    }
+
+
+def write_weights(
+    path: Path, trainee: Trainee, recipe: Recipe, classes: int, channels: int
+) -> None:
+    """The trained model's state dict, scales ``g`` included."""
+    state = {name: t.contiguous().clone() for name, t in trainee.evaluated.state_dict().items()}
+    conversion = conversion_of(trainee.model)
+    heads = [head.name for head in conversion.heads] if conversion is not None else []
+    header = {
+        "format": "pt",
+        "method": recipe.method,
+        "alpha": str(recipe.alpha),
+        "classes": str(classes),
+        "channels": str(channels),
+        "heads": json.dumps(heads),
+    }
+    with write_atomically(path) as file:
+        file.write(safetensors.torch.save(state, header))
+
+
+def _finite(figure: float | None) -> float | None:
+    """JSON has no number for what a diverged run may end with."""
+    return figure if figure is not None and math.isfinite(figure) else None
+
+
+def _versions() -> dict[str, str]:
+    found = {"fixnorm": fixnorm.__version__, "python": platform.python_version()}
+    for name in ("torch", "torchvision", "timm", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the code, where it is run from a checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(fixnorm.__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _processor() -> str:
+    return f"{platform.machine()}, {torch.get_num_threads()} thread(s)"

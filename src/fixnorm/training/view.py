@@ -1,0 +1,119 @@
+"""What a person sees while a training runs: a progress bar, or in a log a line an epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+__all__ = ["ProgressView", "View"]
+
+
+class View:
+    """Where the loop tells what happens; this one is silent, for processes that do not talk."""
+
+    def message(self, text: str) -> None:
+        """Something the user should know."""
+
+    def loading(self, done: int, total: int) -> None:
+        """Images decoded so far."""
+
+    def start(self, step: int, steps: int) -> None:
+        """Training begins, at a step."""
+
+    def wants_figures(self) -> bool:
+        """Whether it is time to show the loss again, which waits for the device."""
+        return False
+
+    def step(self, step: int, figures: Mapping[str, float] | None) -> None:
+        """A step is done."""
+
+    def epoch(self, row: Mapping[str, Any], epochs: int) -> None:
+        """An epoch is done."""
+
+    def stop(self) -> None:
+        """Training is over."""
+
+
+class ProgressView(View):
+    """A rich bar on a terminal; elsewhere plain lines."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            transient=True,
+        )
+        self._task: Any = None
+        self._loading: Any = None
+        self._last = 0.0
+        self._accuracy = ""
+
+    def message(self, text: str) -> None:
+        """Print above the bar."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def loading(self, done: int, total: int) -> None:
+        """A bar of its own for decoding."""
+        if self._loading is None:
+            self._progress.start()
+            self._loading = self._progress.add_task("loading images", total=total, figures="")
+        self._progress.update(self._loading, completed=done, total=total)
+
+    def start(self, step: int, steps: int) -> None:
+        """The bar over all steps."""
+        if self._loading is not None:
+            self._progress.remove_task(self._loading)
+        self._progress.start()
+        self._task = self._progress.add_task("training", total=steps, completed=step, figures="")
+
+    def wants_figures(self) -> bool:
+        """Twice a second, and only where a bar is drawn."""
+        return self.console.is_terminal and time.monotonic() - self._last > 0.5
+
+    def step(self, step: int, figures: Mapping[str, float] | None) -> None:
+        """Move the bar."""
+        if not self.console.is_terminal:
+            return
+        if figures is not None:
+            self._last = time.monotonic()
+            text = (
+                f"loss {figures['loss']:.3f}  lr {figures['lr']:.3g}"
+                f"  {figures['images_per_second']:.0f} images/s{self._accuracy}"
+            )
+            self._progress.update(self._task, figures=text)
+        self._progress.update(self._task, completed=step)
+
+    def epoch(self, row: Mapping[str, Any], epochs: int) -> None:
+        """One line an epoch."""
+        accuracy = row["val_accuracy"]
+        shown = "" if accuracy is None else f"  val {accuracy:6.2f} %"
+        self._accuracy = "" if accuracy is None else f"  val {accuracy:.2f} %"
+        scale = "" if row["head_scale"] is None else f"  head {row['head_scale']:.3g}"
+        self.message(
+            f"epoch {row['epoch']:>3}/{epochs}  loss {row['train_loss']:.4f}"
+            f"  train {row['train_accuracy']:6.2f} %{shown}{scale}"
+        )
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._progress.stop()
