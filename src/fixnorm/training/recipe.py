@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -157,7 +157,8 @@ def parsed_settings(pairs: list[str]) -> dict[str, str | None]:
         if not equals:
             raise ValueError(f"--set needs key=value but got {pair!r}")
         _check_known(key)
-        settings[key] = None if value.lower() == "none" else value
+        optional = type(None) in get_args(Recipe.model_fields[key].annotation)
+        settings[key] = None if optional and value.lower() == "none" else value
     return settings
 
 

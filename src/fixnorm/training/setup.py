@@ -160,7 +160,11 @@ def _optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Opti
         return torch.optim.SGD(
             groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.momentum > 0
         )
-    from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
+    from timm.optim._optim_factory import (
+        create_optimizer_v2,
+        get_optimizer_info,
+        list_optimizers,
+    )
 
     known = [str(name) for name in list_optimizers()]
     if recipe.optimizer not in known:
@@ -168,9 +172,16 @@ def _optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Opti
         raise ValueError(
             f"timm.optim has no optimizer {recipe.optimizer!r}; near: {', '.join(near) or 'none'}"
         )
-    made: torch.optim.Optimizer = create_optimizer_v2(
-        groups, opt=recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, weight_decay=0.0
-    )
+    if get_optimizer_info(recipe.optimizer).second_order:
+        raise ValueError(
+            f"optimizer {recipe.optimizer!r} needs second derivatives, which the loop does not take"
+        )
+    try:
+        made: torch.optim.Optimizer = create_optimizer_v2(
+            groups, opt=recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, weight_decay=0.0
+        )
+    except (AssertionError, ImportError, ValueError) as error:  # timm asserts that CUDA is there
+        raise ValueError(f"optimizer {recipe.optimizer!r} cannot be made here: {error}") from None
     return made
 
 
