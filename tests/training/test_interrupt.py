@@ -91,9 +91,7 @@ def test_signals_again_and_again(nursery: Nursery, tmp_path: Path) -> None:
 def test_ctrl_c_goes_to_the_whole_process_group_but_not_to_loader_processes(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    run = without_checkpoints(
-        6, "--set", "auto_augment=v0", "--set", "workers=2", "--set", "train_per_class=48"
-    )
+    run = without_checkpoints(6, "--set", "auto_augment=v0", "--set", "workers=2")
     out = tmp_path / "run"
     life = nursery.start(run(out))
     assert until((out / "metrics.csv").exists, life), life.said()
