@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -293,6 +294,18 @@ def test_number_of_passes_does_not_grow_with_the_number_of_weights() -> None:
 
         fixnorm.audit(model, run)
         assert calls["forward"] == 2
+
+
+def test_nothing_stays_in_memory() -> None:
+    model = SmallNet()
+
+    def tensors() -> int:
+        gc.collect()
+        return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
+
+    before = tensors()
+    fixnorm.audit(model)
+    assert tensors() == before
 
 
 def test_tuple_of_inputs() -> None:

@@ -216,6 +216,8 @@ class _LayerWatch:
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
+        # The tensors' hooks know this object: a cycle through autograd, which nobody collects.
+        self.inputs, self._gradients = {}, {}
 
     def _hook(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:

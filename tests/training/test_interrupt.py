@@ -88,9 +88,7 @@ def test_signals_again_and_again(nursery: Nursery, tmp_path: Path) -> None:
     same(out, nursery.uninterrupted(run))
 
 
-def test_ctrl_c_goes_to_the_whole_process_group_but_not_to_loader_processes(
-    nursery: Nursery, tmp_path: Path
-) -> None:
+def test_ctrl_c_in_a_terminal_with_loader_processes(nursery: Nursery, tmp_path: Path) -> None:
     run = without_checkpoints(6, "--set", "auto_augment=v0", "--set", "workers=2")
     out = tmp_path / "run"
     life = nursery.start(run(out))

@@ -58,6 +58,7 @@ class ProgressView(View):
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TimeElapsedColumn(),
+            TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,

@@ -1,0 +1,132 @@
+"""A recipe's fields: what is refused, and with which words."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fixnorm.data import DataSettings
+from fixnorm.training.recipe import Recipe, changed, parsed_settings
+
+LEAST: dict[str, Any] = {
+    "name": "r",
+    "model": "resnet8",
+    "data": "cifar10",
+    "image_size": 32,
+    "lr": 0.5,
+    "alpha": 2.0,
+    "epochs": 10,
+}
+
+
+def recipe(**fields: Any) -> Recipe:
+    return Recipe.from_dict(LEAST | fields)
+
+
+def test_the_paper_is_the_default() -> None:
+    found = recipe()
+    assert (found.method, found.scope) == ("fixnorm", "global")
+    assert (found.optimizer, found.momentum) == ("sgd", 0.9)
+    assert (found.batch_size, found.warmup_epochs, found.label_smoothing) == (1024, 4.0, 0.1)
+
+
+def test_a_recipe_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe().lr = 1.0  # type: ignore[misc]
+
+
+def test_it_is_the_same_after_json() -> None:
+    there = recipe(mean=(0.1, 0.2, 0.3), ema=0.99, clip=1.0)
+    assert Recipe.from_dict(json.loads(json.dumps(there.to_dict()))) == there
+
+
+def test_every_data_setting_is_a_field_or_the_commands() -> None:
+    found = recipe(image_size=28, flip=True, train_crop="pad", workers=3).data_settings()
+    assert (found.image_size, found.flip, found.train_crop, found.workers) == (28, True, "pad", 3)
+    left = DataSettings.__dataclass_fields__.keys() - Recipe.model_fields.keys()
+    assert left == {"in_memory", "skip_broken"}
+    assert recipe().data_settings(skip_broken=True).skip_broken
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"alpha": 0}, "alpha: Input should be greater than 0 but got 0"),
+        ({"alpha": math.nan}, "alpha: Input should be .* but got nan"),
+        ({"alpha": math.inf}, "alpha: Input should be a finite number but got inf"),
+        ({"alpha": None}, "alpha: method 'fixnorm' needs it"),
+        ({"lr": math.nan}, "lr: Input should be a finite number but got nan"),
+        ({"lr": 0}, "lr: Input should be greater than 0 but got 0"),
+        ({"lr": "fast"}, "lr: Input should be a valid number.* but got 'fast'"),
+        ({"momentum": 1}, "momentum: Input should be less than 1 but got 1"),
+        ({"weight_decay": 1e-4}, "weight_decay: method 'fixnorm' has none but got 0.0001"),
+        ({"method": "wn-fc"}, "alpha: method 'wn-fc' has no cap but got 2; leave it out"),
+        ({"method": "weight-decay"}, "alpha: method 'weight-decay' has no cap but got 2"),
+        ({"method": "sam"}, "method: Input should be 'fixnorm', .* but got 'sam'"),
+        ({"scope": "channel"}, "scope: Input should be 'global' or 'layer' but got 'channel'"),
+        ({"epochs": 0}, "epochs: Input should be greater than or equal to 1 but got 0"),
+        ({"epochs": 1.5}, "epochs: Input should be a valid integer.* but got 1.5"),
+        ({"epochs": 3}, r"warmup_epochs: 4 is more than epochs=3"),
+        ({"warmup_epochs": math.nan}, "warmup_epochs: Input should be .* but got nan"),
+        ({"batch_size": 10, "accumulate": 4}, "accumulate: batch_size=10 does not divide by 4"),
+        ({"ema": 1.0}, "ema: Input should be less than 1 but got 1.0"),
+        ({"clip": 0.0}, "clip: Input should be greater than 0 but got 0.0"),
+        ({"precision": "fp8"}, "precision: Input should be 'fp32', 'bf16' or 'fp16' but got 'fp8'"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0 but got -1"),
+        ({"mean": "red"}, "mean and std are numbers with commas between but got 'red'"),
+        ({"learning_rate": 1}, "a recipe has no field 'learning_rate'"),
+    ],
+)
+def test_a_wrong_field_is_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        recipe(**fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_changes_are_checked_again() -> None:
+    assert changed(recipe(), lr=0.25).lr == 0.25
+    with pytest.raises(ValueError, match="lr: Input should be greater than 0"):
+        changed(recipe(), lr=-1)
+
+
+def test_a_change_of_method_drops_the_number_of_the_old_one() -> None:
+    decayed = changed(recipe(), method="weight-decay", weight_decay=1e-3)
+    assert (decayed.alpha, decayed.weight_decay) == (None, 1e-3)
+    again = changed(decayed, method="fixnorm", alpha=1.0)
+    assert (again.alpha, again.weight_decay) == (1.0, 0.0)
+    with pytest.raises(ValueError, match="alpha: method 'fixnorm' needs it"):
+        changed(decayed, method="fixnorm")
+    with pytest.raises(ValueError, match="alpha: method 'algorithm1' has no cap but got 3"):
+        changed(recipe(), method="algorithm1", alpha=3)
+
+
+def test_settings_of_the_command_line() -> None:
+    settings = parsed_settings(["lr=0.8", "ema=None", "auto_augment=rand-m9=1", "mean=0.1,0.2"])
+    assert settings == {
+        "lr": "0.8",
+        "ema": None,
+        "auto_augment": "rand-m9=1",  # only the first sign divides
+        "mean": "0.1,0.2",
+    }
+    found = changed(recipe(ema=0.9), **parsed_settings(["lr=8e-1", "ema=none", "flip=true"]))
+    assert (found.lr, found.ema, found.flip) == (0.8, None, True)
+    assert changed(recipe(), mean="0.1,0.2,0.3", std="0.5").mean == (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("lr", "--set needs key=value but got 'lr'"),
+        ("lrr=1", "a recipe has no field 'lrr'; did you mean lr\\?"),
+        ("weightdecay=1", "did you mean weight_decay\\?"),
+        ("Alpha=1", "did you mean alpha\\?"),
+        ("qqq=1", "a recipe has no field 'qqq'; one of name, model, "),
+    ],
+)
+def test_a_wrong_setting_is_answered_with_the_nearest_name(pair: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parsed_settings([pair])
