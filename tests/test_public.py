@@ -23,6 +23,7 @@ def test_public_names_are_pinned() -> None:
         "fold",
         "mean_cross_boundary_risk",
         "param_groups",
+        "tune",
     ]
     assert all(hasattr(fixnorm, name) for name in fixnorm.__all__)
 

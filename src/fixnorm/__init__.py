@@ -7,12 +7,17 @@ Three lines in a training script::
     fixnorm.attach(optimizer)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from fixnorm.attach import attach
 from fixnorm.audit import Audit, audit
 from fixnorm.convert import convert, fold
 from fixnorm.groups import param_groups
 from fixnorm.layers import FixNormConv2d, FixNormLinear, WeightNormConv2d, WeightNormLinear
 from fixnorm.mcbr import MeanCrossBoundaryRisk, mean_cross_boundary_risk
+
+if TYPE_CHECKING:
+    from fixnorm.tuning.function import tune
 
 __version__ = "0.1.0"
 
@@ -30,4 +35,18 @@ __all__ = [
     "fold",
     "mean_cross_boundary_risk",
     "param_groups",
+    "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``tune`` needs more than torch: it is loaded when it is asked for."""
+    if name != "tune":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from fixnorm.tuning.function import tune
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"fixnorm.tune needs {error.name}: pip install 'fixnorm[tune]'", name=error.name
+        ) from error
+    return tune

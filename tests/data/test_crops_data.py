@@ -14,7 +14,8 @@ from fixnorm.data import DataSettings
 from fixnorm.data.crops import Boxes, flips, padded_boxes, resized_boxes
 from fixnorm.data.memory import cropped, flipped
 from fixnorm.data.resample import resized_crops
-from fixnorm.data.transforms import Normalize, eval_image, fit, policy, to_pixels, train_image
+from fixnorm.data.pixels import Normalize, to_pixels
+from fixnorm.data.transforms import eval_image, fit, policy, train_image
 
 
 def _noise(height: int, width: int, *, seed: int = 0) -> Image.Image:

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import fixnorm
-from fixnorm.commands import audit, export, recipes, train
+from fixnorm.commands import audit, export, recipes, report, train, tune
 from fixnorm.training import Interrupted
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app = typer.Typer(
 app.command("audit")(audit.audit)
 app.command("recipes")(recipes.recipes)
 app.command("train")(train.train)
+app.command("tune")(tune.tune)
+app.command("report")(report.report)
 app.command("export")(export.export)
 
 
@@ -75,11 +77,12 @@ def _mistake(error: Exception) -> str | None:
     if usage is not None:
         return " ".join(str(usage()).split()) or "no command given; try fixnorm --help"
     if isinstance(error, ModuleNotFoundError):
-        known = (error.name or "").partition(".")[0] in _TRAIN_EXTRA
-        return f"this needs {error.name}: pip install 'fixnorm[train]'" if known else None
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        return f"this needs {error.name}: pip install 'fixnorm[{extra}]'" if extra else None
     if isinstance(error, ValueError | OSError):
         return " ".join(str(error).split())
     return None
 
 
-_TRAIN_EXTRA = {"timm", "torchvision", "PIL", "sklearn", "tensorboard"}
+_EXTRAS = dict.fromkeys(("timm", "torchvision", "PIL", "sklearn", "tensorboard"), "train")
+_EXTRAS |= dict.fromkeys(("optuna", "sqlalchemy", "scipy", "matplotlib"), "tune")

@@ -10,7 +10,7 @@ ranks, after any resume, and whether the images live in memory or stream from di
 
 try:
     from fixnorm.data.errors import DataError
-    from fixnorm.data.opening import Data, Progress, open_data
+    from fixnorm.data.opening import Data, Progress, count_training_images, open_data
     from fixnorm.data.settings import DataSettings
     from fixnorm.data.split import Batch, EvalSplit, Split, TrainSplit
 except ModuleNotFoundError as error:
@@ -29,5 +29,6 @@ __all__ = [
     "Progress",
     "Split",
     "TrainSplit",
+    "count_training_images",
     "open_data",
 ]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from fixnorm.data.errors import BrokenImageError, DataError
 from fixnorm.data.images import Images
-from fixnorm.data.transforms import to_pixels
+from fixnorm.data.pixels import to_pixels
 
 _CHUNK = 64  # images a task: small ones decode in less time than a task costs
 T = TypeVar("T")

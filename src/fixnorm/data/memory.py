@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from fixnorm.data.crops import Boxes, draws_per_sample, flips, padded_boxes, resized_boxes
 from fixnorm.data.draws import uniforms
+from fixnorm.data.pixels import Normalize
 from fixnorm.data.resample import resized_crops
 from fixnorm.data.settings import DataSettings
 from fixnorm.data.split import Batch
-from fixnorm.data.transforms import Normalize
 
 
 class MemoryEval:

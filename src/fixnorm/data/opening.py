@@ -206,6 +206,23 @@ def _streaming(
     )
 
 
+def _listed(name: str, root: Path | None, settings: DataSettings) -> tuple[Source, str]:
+    """What a set holds, without decoding any of it, and what to call it."""
+    if settings.auto_augment is not None:
+        policy(settings)  # an unknown name fails here, not in a worker
+    source = _find_source(name, root)
+    where = name if root is None else str(root)
+    source = _cut(source, settings, where)
+    _check_channels(source, settings, name)
+    return source, where
+
+
+def count_training_images(name: str, root: Path | None, *, settings: DataSettings) -> int:
+    """Images of an epoch; a set that `open_data` would refuse at first sight is refused here."""
+    source, _ = _listed(name, root, settings)
+    return len(source.train.labels)
+
+
 def open_data(
     name: str,
     root: Path | None,
@@ -221,12 +238,7 @@ def open_data(
     one; with `skip_broken` it reads every header here, and what only fails when it is decoded is
     replaced (train) or left out (val) and added to `Data.broken` then.
     """
-    if settings.auto_augment is not None:
-        policy(settings)  # an unknown name fails here, not in a worker
-    source = _find_source(name, root)
-    where = name if root is None else str(root)
-    source = _cut(source, settings, where)
-    _check_channels(source, settings, name)
+    source, where = _listed(name, root, settings)
     total = len(source.train.labels) + len(source.val.labels)
 
     in_memory = settings.in_memory

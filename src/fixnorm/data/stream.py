@@ -20,9 +20,10 @@ from fixnorm.data.crops import draws_per_sample
 from fixnorm.data.draws import uniforms_of
 from fixnorm.data.errors import BrokenImageError, DataError
 from fixnorm.data.images import Images
+from fixnorm.data.pixels import Normalize, to_pixels
 from fixnorm.data.settings import DataSettings
 from fixnorm.data.split import Batch
-from fixnorm.data.transforms import Normalize, eval_image, to_pixels, train_image
+from fixnorm.data.transforms import eval_image, train_image
 
 _Key = tuple[int, int]  # epoch, position
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import json
-import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from fixnorm.training.checkpoint import PART, write_atomically
+from fixnorm.training.lock import InUse, held
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["RunFolder"]
@@ -31,6 +29,7 @@ class RunFolder:
         self.classes = path / "classes.json"
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
+        self.lock = path / ".lock"
 
     def check(self, recipe: Recipe) -> None:
         """Make sure that the folder is free, or holds this very recipe; changes nothing."""
@@ -63,20 +62,13 @@ class RunFolder:
     @contextmanager
     def owned(self) -> Iterator[None]:
         """Hold the folder: a second run into it is refused as long as this process lives."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as lock:
+        with ExitStack() as stack:
             try:
-                # Not flock: loader processes would inherit it and outlive a killed owner with it.
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):
-                lock.seek(0)
-                owner = lock.read().strip() or "another process"
+                stack.enter_context(held(self.lock))
+            except InUse as used:
                 raise ValueError(
-                    f"{self.path} is in use by {owner}: wait for it or give another --out"
+                    f"{self.path} is in use by {used.owner}: wait for it or give another --out"
                 ) from None
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-            lock.flush()
             for folder in (self.path, self.checkpoints):
                 for part in folder.glob(f".*{PART}"):  # of an owner that was killed
                     part.unlink()

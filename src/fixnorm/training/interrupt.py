@@ -8,6 +8,14 @@ from types import FrameType
 from typing import Self
 
 
+class Interrupted(Exception):
+    """A signal asked for a stop; what there was to save is saved."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(f"{what}; the same command goes on from there")
+        self.number = number
+
+
 class Interrupt:
     """Remembers the first such signal; a second Ctrl-C interrupts at once."""
 

@@ -18,7 +18,7 @@ from fixnorm.training.distributed import World, world
 from fixnorm.training.evaluate import CrossBoundary, Evaluation, evaluate
 from fixnorm.training.figures import Running, TurnOfLastStep, epoch_row
 from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
-from fixnorm.training.interrupt import Interrupt
+from fixnorm.training.interrupt import Interrupt, Interrupted
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.result import result, write_weights
 from fixnorm.training.scalars import Scalars
@@ -26,20 +26,10 @@ from fixnorm.training.schedule import multiplier
 from fixnorm.training.setup import Trainee, build
 from fixnorm.training.view import View
 
-__all__ = ["Interrupted", "RunOptions", "train"]
+__all__ = ["RunOptions", "train"]
 
 # Steps between looks at the clock and at signals where processes have to agree on them.
 _AGREE_EVERY = 10
-
-
-class Interrupted(Exception):
-    """A signal asked the run to stop; it has written a checkpoint."""
-
-    def __init__(self, number: int, step: int, steps: int) -> None:
-        super().__init__(
-            f"stopped after step {step} of {steps}; the same command goes on from there"
-        )
-        self.number = number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,7 +317,7 @@ class _Run:
         if number:
             self.view.stop()
             self.world.barrier()  # torchrun ends all processes when one leaves
-            raise Interrupted(number, self.step, self.steps)
+            raise Interrupted(number, f"stopped after step {self.step} of {self.steps}")
 
     def _save(self) -> None:
         sums = self.world.gather(self.running.state(self.risk))

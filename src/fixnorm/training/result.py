@@ -20,7 +20,7 @@ from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.setup import Trainee
 
-__all__ = ["result", "write_weights"]
+__all__ = ["commit", "result", "versions", "write_weights"]
 
 
 def result(
@@ -53,8 +53,8 @@ def result(
         "images_per_second": round(images / seconds, 1) if seconds else None,
         "processes": processes,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
-        "versions": _versions(),
-        "commit": _commit(),
+        "versions": versions(),
+        "commit": commit(),
         "recipe": recipe.to_dict(),
     }
 
@@ -83,7 +83,8 @@ def _finite(figure: float | None) -> float | None:
     return figure if figure is not None and math.isfinite(figure) else None
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of everything that a result may depend on."""
     found = {"fixnorm": fixnorm.__version__, "python": platform.python_version()}
     for name in ("torch", "torchvision", "timm", "numpy"):
         try:
@@ -93,7 +94,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the code, where it is run from a checkout."""
     try:
         done = subprocess.run(

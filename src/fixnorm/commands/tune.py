@@ -1,0 +1,118 @@
+"""``fixnorm tune``: the best lr and alpha of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fixnorm.tuning.plan import PAPER
+
+
+def tune(
+    recipe: Annotated[
+        str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")
+    ] = "digits",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the images; digits needs none.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the study [default: runs/tune-RECIPE].")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")
+    ] = "fixnorm",
+    plan: Annotated[
+        str, typer.Option(help="paper (Algorithm 4) or unimodal (skips what cannot win).")
+    ] = "paper",
+    lr_min: Annotated[float, typer.Option(help="Lower end of the lr range.")] = PAPER.lr_min,
+    lr_max: Annotated[float, typer.Option(help="Upper end of the lr range.")] = PAPER.lr_max,
+    from_weight_decay: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LR WD", help="Centre the lr range on a weight-decay recipe, by a short probe."
+        ),
+    ] = None,
+    splits: Annotated[int, typer.Option(help="K: learning rates a round.")] = PAPER.splits,
+    fractions: Annotated[
+        str, typer.Option(help="Length of each lr round in T_max, with commas between.")
+    ] = "0.2,1",
+    alphas: Annotated[
+        str, typer.Option(help="Candidates for alpha, with commas between.")
+    ] = "0.5,1,2,4,8,16",
+    margin: Annotated[
+        float, typer.Option(help="unimodal: difference in accuracy that noise does not explain.")
+    ] = 0.3,
+    seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1,
+    budget: Annotated[int, typer.Option(help="bo-weight-decay: number of trainings.")] = 25,
+    sampler: Annotated[str, typer.Option(help="bo-weight-decay: gp, tpe or random.")] = "gp",
+    weight_decay_min: Annotated[float, typer.Option(help="bo-weight-decay: lower end.")] = 1e-5,
+    weight_decay_max: Annotated[float, typer.Option(help="bo-weight-decay: upper end.")] = 5e-4,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a field of the recipe: key=value.")
+    ] = None,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out images that do not decode.")
+    ] = False,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Database of the study, postgresql://… [default: OUT/study.db]."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="local: trials at a time [default: one a GPU or core]")
+    ] = None,
+    nproc_per_trial: Annotated[
+        int, typer.Option(min=1, help="Processes of each trial, under torchrun.")
+    ] = 1,
+    gpus_per_trial: Annotated[float, typer.Option(min=0, help="ray: GPUs of a trial.")] = 0,
+    cpus_per_trial: Annotated[float, typer.Option(min=0, help="ray: cores of a trial.")] = 1,
+    address: Annotated[
+        str | None, typer.Option(help="ray: address of the cluster [default: a new local one].")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print trials, cost and an estimate; train nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Find the best lr and alpha of RECIPE, one after the other.
+
+    The same command again goes on with a search that was stopped or killed.
+
+    Example: fixnorm tune cifar10-small --data cifar10 --plan unimodal
+    """
+    from fixnorm.commands.searching import Wanted, run  # a training must not wait for Optuna
+
+    run(
+        Wanted(
+            recipe=recipe,
+            data=data,
+            out=out,
+            method=method,
+            plan=plan,
+            lr_min=lr_min,
+            lr_max=lr_max,
+            from_weight_decay=from_weight_decay,
+            splits=splits,
+            fractions=fractions,
+            alphas=alphas,
+            margin=margin,
+            seeds=seeds,
+            budget=budget,
+            sampler=sampler,
+            weight_decay_min=weight_decay_min,
+            weight_decay_max=weight_decay_max,
+            settings=tuple(settings or ()),
+            skip_broken=skip_broken,
+            storage=storage,
+            engine=engine,
+            workers=workers,
+            nproc_per_trial=nproc_per_trial,
+            gpus_per_trial=gpus_per_trial,
+            cpus_per_trial=cpus_per_trial,
+            address=address,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+    )

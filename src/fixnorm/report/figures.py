@@ -1,0 +1,411 @@
+"""The figures of a search, as functions of its record."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from matplotlib.axes import Axes
+from matplotlib.markers import TICKUP
+from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
+
+from fixnorm.report.drawing import Drawing, Panel
+from fixnorm.report.progress import answer, best_of, progress
+from fixnorm.report.slots import SlotRecord, rounds_of, slots_of
+from fixnorm.report.space import announced
+from fixnorm.report.style import (
+    ACCENT,
+    INK,
+    LEAST_SPAN,
+    MUTED,
+    PAPER,
+    PRIMARY,
+    RAMP,
+    SERIES,
+    EndLabel,
+    breadth,
+    colour_bar,
+    dress,
+    end_labels,
+    log_ticks,
+    room,
+    write,
+)
+from fixnorm.report.words import bare, choice, metric_name, span, title_of
+from fixnorm.tuning.record import StudyRecord
+
+__all__ = ["alpha_figure", "lr_figure", "points_figure", "progress_figure"]
+
+_MANY = 8
+"""More slots than this in a round, and their values are not written beside them."""
+
+
+def lr_figure(study: StudyRecord) -> Drawing | None:
+    """Accuracy over lr, a panel for each lr round, like the paper's Figure 5 (middle)."""
+    rounds = {t: slots for t, slots in rounds_of(study).items() if t.startswith("lr round")}
+    if not rounds:
+        return None
+    panels = []
+    for title, slots in rounds.items():
+        first = slots[0].first
+        told = f"{title}: {span(first.fraction)}"
+        if first.alpha is not None:
+            told += f", alpha {first.alpha:g}"
+        panels.append(Panel(told, partial(_draw_over_lr, slots=slots, study=study, title=told)))
+    return Drawing(
+        "learning-rate",
+        f"{metric_name(study.metric).capitalize()} over lr",
+        "One panel for each lr round; the winner of the round is ringed. The winner of a short"
+        " round is the upper end of the next." + _seeds_caption(study),
+        tuple(panels),
+    )
+
+
+def alpha_figure(study: StudyRecord) -> Drawing | None:
+    """Accuracy over alpha at the best lr, like the paper's Figure 5 (right)."""
+    slots = rounds_of(study).get("alpha round")
+    if not slots:
+        return None
+    first = slots[0].first
+    # The first alpha was trained in the last lr round.
+    known = [
+        slot
+        for slot in slots_of(study)
+        if slot.first.round != first.round
+        and (slot.first.lr, slot.first.fraction) == (first.lr, first.fraction)
+    ]
+    every = {slot.first.alpha: slot for slot in (*known, *slots) if slot.first.alpha is not None}
+    title = f"alpha round: {span(first.fraction)}, lr {first.lr:.3g}"
+    draw = partial(_draw_over_alpha, slots=tuple(every.values()), study=study, title=title)
+    free = any(slot.state == "free" for slot in slots)
+    return Drawing(
+        "alpha",
+        f"{metric_name(study.metric).capitalize()} over alpha",
+        "At the best lr."
+        + (
+            " A hollow point needed no training: g never met its cap, so it is the training of the"
+            " larger alpha, bit for bit."
+            if free
+            else ""
+        )
+        + _seeds_caption(study),
+        (Panel(title, draw),),
+        columns=1,
+    )
+
+
+def points_figure(study: StudyRecord) -> Drawing | None:
+    """lr × weight decay of a baseline, coloured by accuracy."""
+    slots = [slot for slot in slots_of(study) if slot.first.weight_decay]
+    if not slots:
+        return None
+    best = best_of(slots)
+    title = f"{len(slots)} points" if len(slots) > 1 else "1 point"
+    if best is not None and best.mean is not None:
+        title += f", the best {bare(best.mean, study.metric)} ({choice(best)})"
+    return Drawing(
+        "points",
+        f"{metric_name(study.metric).capitalize()} over lr and weight decay",
+        "Every point is a training of full length; the best is ringed, a cross gave no number.",
+        (Panel(title, partial(_draw_points, slots=slots, study=study, title=title), right=58),),
+        columns=1,
+    )
+
+
+def progress_figure(studies: Sequence[StudyRecord], *, name: str = "progress") -> Drawing | None:
+    """The best so far against what was spent, a line for each study."""
+    drawn = [study for study in studies if any(step.best for step in progress(study))]
+    if not drawn:
+        return None
+    title = f"Best {metric_name(drawn[0].metric)} against cost"
+    wide = len(drawn) > 1
+    return Drawing(
+        name,
+        "Search progress",
+        "The line is the best so far, a dot is a slot; the star marks when the best was reached."
+        " Only trainings of full length count as candidates, but short ones count as cost.",
+        (
+            Panel(
+                title,
+                partial(_draw_progress, studies=drawn, title=title),
+                width=380 if wide else 320,
+                height=235 if wide else 215,
+                right=max(map(breadth, _names(drawn))) if wide else 8,
+            ),
+        ),
+        columns=1,
+    )
+
+
+# -- one variable ----------------------------------------------------------------------------------
+
+
+def _draw_over_lr(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str) -> None:
+    lrs = sorted({slot.first.lr for slot in slots})
+    spread = (lrs[-1] - lrs[0]) or lrs[0]
+    ax.set_xlim(lrs[0] - 0.09 * spread, lrs[-1] + 0.09 * spread)
+    _draw_values(ax, [(slot.first.lr, slot) for slot in slots], study)
+    dress(ax, title=title, x="lr", y=study.metric)
+    if len(lrs) <= _MANY:
+        ax.set_xticks(lrs, [f"{lr:.3g}" for lr in lrs])
+
+
+def _draw_over_alpha(
+    ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str
+) -> None:
+    ax.set_xscale("log", base=2)
+    placed = [(slot.first.alpha, slot) for slot in slots if slot.first.alpha is not None]
+    alphas = sorted(alpha for alpha, _ in placed)
+    pad = (alphas[-1] / alphas[0]) ** 0.09 if len(alphas) > 1 else 2.0
+    ax.set_xlim(alphas[0] / pad, alphas[-1] * pad)
+    _draw_values(ax, placed, study, below=0.3)
+    dress(ax, title=title, x="alpha", y=study.metric)
+    ax.xaxis.set_minor_locator(NullLocator())
+    if len(alphas) <= _MANY:
+        ax.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
+    _name_free(ax, placed)
+
+
+def _draw_values(
+    ax: Axes,
+    placed: Sequence[tuple[float, SlotRecord]],
+    study: StudyRecord,
+    *,
+    below: float = 0.15,
+) -> None:
+    """Means with their spread, joined; what gave no number stands at the foot."""
+    placed = sorted(placed, key=lambda item: item[0])
+    found = [(x, slot, slot.mean) for x, slot in placed if slot.mean is not None]
+    winner = best_of(slot for _, slot, _ in found)
+    seen = [value for _, slot, _ in found for value in slot.values]
+    lost = [(x, slot) for x, slot in placed if slot.mean is None]
+    room(ax, seen, below=max(below, 0.3 if lost else 0), above=0.24, least=0.2)
+    ax.plot([x for x, _, _ in found], [y for _, _, y in found], color=PRIMARY, lw=1, alpha=0.45)
+    for x, slot, y in found:
+        if len(slot.values) > 1:
+            ax.errorbar(x, y, yerr=slot.std, color=PRIMARY, lw=1, capsize=2.5, capthick=1)
+            count = len(slot.values)
+            ax.plot([x] * count, slot.values, ls="none", marker=".", ms=2.5, color=MUTED, zorder=3)
+        face = PAPER if slot.state == "free" else PRIMARY
+        ax.plot(x, y, marker="o", ms=5.5, mfc=face, mec=PRIMARY, mew=1.2, zorder=4)
+        if slot is winner:
+            ax.plot(x, y, marker="o", ms=11, mfc="none", mec=ACCENT, mew=1.5, zorder=5)
+    if len(placed) <= _MANY:
+        _write_values(ax, found, winner, study.metric)
+    for x, slot in lost:
+        _mark_lost(ax, x, slot)
+
+
+def _write_values(
+    ax: Axes,
+    found: Sequence[tuple[float, SlotRecord, float]],
+    winner: SlotRecord | None,
+    metric: str,
+) -> None:
+    """The value beside its point, on the side where the line does not run."""
+    low, high = ax.get_ylim()
+    for place, (x, slot, y) in enumerate(found):
+        best = slot is winner
+        if slot.state == "free" and not best:  # its source has the value
+            continue
+        before = (found[place - 1][2] - y) / (high - low) if place else 0.0
+        after = (found[place + 1][2] - y) / (high - low) if place + 1 < len(found) else 0.0
+        aside = -9 if after > 0.12 and before < 0.12 else 9 if before > 0.12 > after else 0
+        under = before > 0.05 and after > 0.05
+        top = min(slot.values) if under else max(slot.values)
+        up = 11 if best and len(slot.values) == 1 else 8
+        write(
+            ax,
+            bare(y, metric),
+            (x, top),
+            offset=(aside, -up if under else up),
+            colour=ACCENT if best else INK,
+            bold=best,
+        )
+
+
+def _mark_lost(ax: Axes, x: float, slot: SlotRecord) -> None:
+    marker = "o" if slot.state == "running" else "x"
+    ax.plot(
+        x,
+        0.06,
+        marker=marker,
+        ms=5,
+        mew=1.4,
+        mec=MUTED,
+        mfc="none",
+        transform=ax.get_xaxis_transform(),
+        clip_on=False,
+        zorder=4,
+    )
+    write(ax, slot.state, (x, 0.06), offset=(0, 9), colour=MUTED, on="foot")
+
+
+def _name_free(ax: Axes, placed: Sequence[tuple[float, SlotRecord]]) -> None:
+    """One bracket under the points that are one and the same training."""
+    groups: dict[frozenset[str], list[tuple[float, SlotRecord]]] = {}
+    for alpha, slot in placed:
+        if slot.mean is not None:
+            groups.setdefault(slot.trainings, []).append((alpha, slot))
+    for same in groups.values():
+        free = [(alpha, slot) for alpha, slot in same if slot.state == "free"]
+        source = [alpha for alpha, slot in same if slot.state != "free"]
+        if not free:
+            continue
+        alphas = sorted(alpha for alpha, _ in same)
+        foot = min(min(slot.values) for _, slot in same)
+        named = f"same training as alpha={source[0]:g}" if source else "no training of its own"
+        middle = math.sqrt(alphas[0] * alphas[-1])
+        if len(alphas) > 1:
+            # One bracket with ticks up at its ends.
+            below = ax.transData + ScaledTranslation(0, -9 / 72, ax.figure.dpi_scale_trans)
+            ends = (alphas[0], alphas[-1])
+            ax.plot(
+                ends, (foot, foot), transform=below, color=MUTED, lw=0.7, marker=TICKUP, ms=3,
+                mew=0.7,
+            )  # fmt: skip
+        write(ax, named, (middle, foot), offset=(0, -17), colour=MUTED)
+
+
+# -- two variables ---------------------------------------------------------------------------------
+
+
+def _draw_points(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str) -> None:
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    lrs = [slot.first.lr for slot in slots]
+    decays = [slot.first.weight_decay or 1e-12 for slot in slots]
+    plan = announced(study)
+    for values, ends, limit in (
+        (lrs, plan.lr or (), ax.set_xlim),
+        (decays, plan.weight_decay or (), ax.set_ylim),
+    ):
+        low, high = min(*values, *ends, math.inf), max(*values, *ends, 0.0)
+        # Some decades at least, so that there are round numbers on the axis.
+        pad = max((high / low) ** 0.06, math.sqrt(9 * low / high))
+        limit(low / pad, high * pad)
+    found = [(slot, slot.mean) for slot in slots if slot.mean is not None]
+    for slot in slots:
+        if slot.mean is None:
+            marker = "o" if slot.state == "running" else "x"
+            ax.plot(
+                slot.first.lr,
+                slot.first.weight_decay or 1e-12,
+                ls="none",
+                marker=marker,
+                ms=4.5,
+                mew=1.2,
+                mec=MUTED,
+                mfc="none",
+            )
+    if found:
+        means = [mean for _, mean in found]
+        # Trainings that went wrong must not take the colours from those that went well.
+        high = max(means)
+        low = min(max(min(means), 2 * statistics.median(means) - high), high - LEAST_SPAN)
+        dots = ax.scatter(
+            [slot.first.lr for slot, _ in found],
+            [slot.first.weight_decay or 1e-12 for slot, _ in found],
+            c=means,
+            cmap=RAMP,
+            vmin=low,
+            vmax=high,
+            s=30,
+            linewidths=0.5,
+            edgecolors=PAPER,
+            zorder=3,
+        )
+        colour_bar(ax, dots, study.metric, extend="min" if min(means) < low else "neither")
+        best = best_of(slot for slot, _ in found)
+        assert best is not None
+        at = (best.first.lr, best.first.weight_decay or 1e-12)
+        ax.plot(*at, marker="o", ms=10.5, mfc="none", mec=ACCENT, mew=1.5, zorder=4)
+    dress(ax, title=title, x="lr", y="weight decay")
+    log_ticks(ax, "x")
+    log_ticks(ax, "y")
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def _draw_progress(ax: Axes, *, studies: Sequence[StudyRecord], title: str) -> None:
+    shown: list[float] = []
+    ends: list[tuple[float, EndLabel]] = []
+    names = _names(studies)
+    for study, name, colour in zip(studies, names, _repeat(SERIES), strict=False):
+        steps = [step for step in progress(study) if step.best is not None]
+        if not steps:
+            continue
+        costs = [step.cost for step in steps]
+        bests = [step.best.mean for step in steps if step.best and step.best.mean is not None]
+        means = [
+            (step.cost, step.slot.mean)
+            for step, best in zip(steps, bests, strict=True)
+            if step.slot.mean is not None and step.slot.mean < best
+        ]
+        ax.plot(
+            [c for c, _ in means], [m for _, m in means], ls="none", marker="o", ms=3, mew=0,
+            color=colour, alpha=0.35,
+        )  # fmt: skip
+        end = max(study.cost, costs[-1])
+        ax.plot([*costs, end], [*bests, bests[-1]], drawstyle="steps-post", color=colour, lw=1.6)
+        reached = next(cost for cost, best in zip(costs, bests, strict=True) if best == bests[-1])
+        ax.plot(reached, bests[-1], marker="*", ms=10, color=colour, mec=PAPER, mew=0.6, zorder=5)
+        shown += bests
+        ends.append((end, EndLabel(bests[-1], name, colour)))
+        if len(studies) == 1:
+            best = answer(study)
+            told = bare(bests[-1], study.metric)
+            if best is not None and best.mean == bests[-1]:
+                told += f"  ({choice(best)})"
+            late = reached > 0.5 * end
+            write(
+                ax, told, (reached, bests[-1]), offset=(4 if late else -2, 11), colour=ACCENT,
+                align="right" if late else "left", bold=True,
+            )  # fmt: skip
+    # The first slots of a search may be far below: the end is what people compare.
+    high = max(shown)
+    low = max(min(shown), high - 4 * max(high - statistics.median(shown), 0.5))
+    room(ax, [low, high], below=0.12, above=0.2, least=0.5)
+    ax.set_xlim(0, ax.get_xlim()[1])
+    metrics = {study.metric for study in studies}
+    dress(
+        ax,
+        title=title,
+        x="cost spent, in trainings of full length (T_max)",
+        y=metrics.pop() if len(metrics) == 1 else "metric",
+    )
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if len(studies) > 1:
+        last = max(end for end, _ in ends)
+        end_labels(ax, [label for end, label in ends if end > 0.6 * last], height=183)
+        for end, label in ends:
+            if end <= 0.6 * last:
+                write(
+                    ax, label.text, (end, label.y), offset=(5, 0), colour=label.colour,
+                    align="left", shield=True,
+                )  # fmt: skip
+
+
+def _names(studies: Sequence[StudyRecord]) -> list[str]:
+    """What tells the studies apart, as short as can be."""
+    for namer in (lambda study: title_of(study), lambda study: study.name):
+        names = [namer(study) for study in studies]
+        if len(set(names)) == len(names):
+            return [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
+    return [f"{study.name[:20]} ({place})" for place, study in enumerate(studies, start=1)]
+
+
+def _repeat(colours: Sequence[str]) -> Iterable[str]:
+    while True:
+        yield from colours
+
+
+def _seeds_caption(study: StudyRecord) -> str:
+    seeds = max((len(slot.trials) for slot in slots_of(study)), default=1)
+    if seeds < 2:
+        return ""
+    return f" Means of {seeds} seeds; bars are one standard deviation, grey dots the seeds."

@@ -1,0 +1,152 @@
+"""What a reader must know before trusting the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fixnorm.report.progress import answer, judge, longest
+from fixnorm.report.slots import SlotRecord
+from fixnorm.report.space import Announced, Range, announced
+from fixnorm.report.words import choice, length, metric_name, valued
+from fixnorm.tuning.record import StudyRecord
+
+__all__ = ["Note", "notes"]
+
+_NEAR = 0.05
+"""A sampled point within this share of a range from its end, on a log scale, is at the edge."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One remark."""
+
+    kind: Literal["warning", "info"]
+    text: str
+
+
+def notes(study: StudyRecord) -> tuple[Note, ...]:
+    """All remarks on a study, the weightiest first."""
+    found = [*_edges(study), *_spread(study), *_short(study), *_lost(study)]
+    return tuple(sorted(found, key=lambda note: note.kind != "warning"))
+
+
+def _edges(study: StudyRecord) -> Iterator[Note]:
+    best, plan = answer(study), announced(study)
+    if best is None:
+        return
+    trial = best.first
+    if plan.lr is not None:
+        yield from _edge_of_range("learning rate", "lr", trial.lr, plan.lr, study)
+    if trial.weight_decay is not None and plan.weight_decay is not None:
+        yield from _edge_of_range(
+            "weight decay", "weight decay", trial.weight_decay, plan.weight_decay, study
+        )
+    yield from _edge_of_round(study, best)
+    tried = {trial.alpha for trial in study.trials if trial.state != "running"}
+    if trial.alpha is not None and len(plan.alphas) > 1 and len(tried) > 1:
+        yield from _edge_of_alphas(best, plan)
+
+
+def _edge_of_range(
+    what: str, short: str, value: float, ends: Range, study: StudyRecord
+) -> Iterator[Note]:
+    low, high = ends
+    near = 0.0 if study.method == "fixnorm" else _NEAR * math.log(high / low)
+    for end, side, direction in ((low, "lowest", "lower"), (high, "highest", "higher")):
+        if abs(math.log(value / end)) <= near + 1e-9:
+            at = "is" if near == 0 else "is close to"
+            yield Note(
+                "warning",
+                f"The best {what} {at} the {side} of its range, {short} {end:g}: the optimum may"
+                f" lie beyond. Search again with a {direction} end.",
+            )
+
+
+def _edge_of_round(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
+    """The upper end of a later lr round is the winner of a shorter one, a bound only by prior."""
+    lrs = [trial.lr for trial in study.trials if trial.fraction == longest(study)]
+    shorter = [trial for trial in study.trials if trial.fraction < longest(study)]
+    plan = announced(study)
+    if study.method != "fixnorm" or not shorter or best.first.fraction < longest(study):
+        return
+    if len(set(lrs)) > 1 and best.first.lr == max(lrs) and (plan.lr and max(lrs) != plan.lr[1]):
+        yield Note(
+            "info",
+            f"lr {best.first.lr:g} is the highest that the full-length round tried: the shorter"
+            " round before it bounded the range there.",
+        )
+
+
+def _edge_of_alphas(best: SlotRecord, plan: Announced) -> Iterator[Note]:
+    alpha = best.first.alpha
+    assert alpha is not None
+    if alpha == plan.alphas[0]:
+        yield Note(
+            "warning",
+            f"The best alpha is the smallest of its list, {alpha:g}: a smaller one may be better.",
+        )
+    scales = [trial.largest_scale for trial in best.trials]
+    under = all(scale is not None and scale < alpha for scale in scales)
+    if alpha == plan.alphas[-1] and not under:
+        yield Note(
+            "warning",
+            f"The best alpha is the largest of its list, {alpha:g}: a larger one may be better.",
+        )
+
+
+def _spread(study: StudyRecord) -> Iterator[Note]:
+    judgement = judge(study)
+    if judgement is None:
+        return
+    gap = valued(judgement.difference, study.metric)
+    other = choice(judgement.runner_up)
+    if judgement.within is None:
+        # The usual case, and no fault of the search: no warning.
+        advice = "; several seeds would tell" if study.method == "fixnorm" else ""
+        yield Note(
+            "info",
+            f"The winner is {gap} ahead of the next best of its length ({other}). With one seed"
+            f" nobody can say whether that is more than chance{advice}.",
+        )
+        return
+    error = valued(judgement.error or 0.0, study.metric)
+    if judgement.within:
+        yield Note(
+            "warning",
+            f"The winner is within the spread of the seeds: it is {gap} ahead of the next best of"
+            f" its length ({other}), less than the standard error of that difference ({error})."
+            " Either may be the better one.",
+        )
+    else:
+        yield Note(
+            "info",
+            f"The winner is {gap} ahead of the next best of its length ({other}); the standard"
+            f" error of that difference over the seeds is {error}.",
+        )
+
+
+def _short(study: StudyRecord) -> Iterator[Note]:
+    best = answer(study)
+    if best is not None and best.first.fraction < longest(study):
+        yield Note(
+            "info",
+            f"The best {metric_name(study.metric)} is that of a short training, of"
+            f" {length(best.first.fraction)} T_max.",
+        )
+
+
+def _lost(study: StudyRecord) -> Iterator[Note]:
+    failed = [trial for trial in study.trials if trial.state == "failed"]
+    for trial in failed[:5]:
+        reason = (trial.reason or "no reason is known").rstrip(".")
+        yield Note("warning", f"{trial.key} ({choice(trial)}) failed: {reason}.")
+    if len(failed) > 5:
+        yield Note("warning", f"{len(failed) - 5} more failed: see the table of trials.")
+    diverged = [trial for trial in study.trials if trial.state == "diverged"]
+    if diverged:
+        named = ", ".join(f"{trial.key} ({choice(trial)})" for trial in diverged[:5])
+        more = f" and {len(diverged) - 5} more" if len(diverged) > 5 else ""
+        yield Note("info", f"Diverged and closed their slots: {named}{more}.")

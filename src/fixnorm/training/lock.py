@@ -1,0 +1,42 @@
+"""A file that one process holds as long as it lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["InUse", "held", "this_process"]
+
+
+class InUse(ValueError):
+    """Another process holds the file."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+
+def this_process() -> str:
+    """The name under which this process owns things."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the file; a process that comes second is told who does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        try:
+            # Not flock: child processes would inherit it and outlive a killed owner with it.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            lock.seek(0)
+            raise InUse(lock.read().strip() or "another process") from None
+        lock.truncate(0)
+        lock.write(this_process())
+        lock.flush()
+        yield

@@ -1,0 +1,105 @@
+"""The driver: asks the source, starts trainings on an engine, writes down what they found."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fixnorm.training.interrupt import Interrupt, Interrupted
+from fixnorm.tuning.engines.engine import Died, Engine
+from fixnorm.tuning.job import Ended, Job
+from fixnorm.tuning.record import TrialRecord
+from fixnorm.tuning.sources import Source
+from fixnorm.tuning.study import Study
+
+__all__ = ["SILENT", "Watcher", "search"]
+
+_CRASHES, _KILLS = 3, 20
+"""Deaths in a row, without any progress between them, after which a training counts as failed."""
+_LOOK = 0.25
+"""Seconds between two looks at the progress of the running trainings."""
+
+
+class Watcher(Protocol):
+    """Who is told what happens."""
+
+    def started(self, job: Job) -> None:
+        """A training has started."""
+
+    def died(self, job: Job, reason: str) -> None:
+        """It was killed and will be tried again."""
+
+    def ended(self, record: TrialRecord) -> None:
+        """It is over."""
+
+    def tick(self, progress: dict[Job, float]) -> None:
+        """Some time has passed; how far the running trainings are."""
+
+
+class _Silent:
+    """Nobody."""
+
+    def started(self, job: Job) -> None:
+        pass
+
+    def died(self, job: Job, reason: str) -> None:
+        pass
+
+    def ended(self, record: TrialRecord) -> None:
+        pass
+
+    def tick(self, progress: dict[Job, float]) -> None:
+        pass
+
+
+SILENT: Watcher = _Silent()
+
+
+def search(
+    study: Study,
+    source: Source,
+    engine: Engine,
+    watcher: Watcher,
+    interrupt: Interrupt | None = None,
+) -> None:
+    """Run the search to its end. Whatever stops it, a later call goes on from the study."""
+    running: dict[str, Job] = {}
+    tries = _Tries()
+    study.announce(budget=source.trainings, over=False)
+    try:
+        while True:
+            for job in source.next(engine.room - len(running), running):
+                study.begin(job)
+                engine.start(job)
+                running[job.key] = job
+                watcher.started(job)
+            if not running:
+                break
+            for job, end in engine.wait(_LOOK):
+                del running[job.key]
+                if isinstance(end, Died):
+                    if tries.again(job, end, engine.progress(job)):
+                        watcher.died(job, end.reason)
+                        continue  # the source offers the job again, as it has no value
+                    end = Ended(state="failed", reason=end.reason)
+                watcher.ended(study.end(job, end))
+            watcher.tick({job: engine.progress(job) for job in running.values()})
+            if interrupt is not None and interrupt.signal:
+                done = f"stopped with {len(study.ended)} trials done and {len(running)} under way"
+                raise Interrupted(interrupt.signal, done)
+        study.announce(budget=source.trainings, over=True)
+    finally:
+        engine.stop()
+
+
+class _Tries:
+    """How often each training has died without getting any further."""
+
+    def __init__(self) -> None:
+        self._deaths: dict[str, tuple[int, float]] = {}
+
+    def again(self, job: Job, end: Died, progress: float) -> bool:
+        """Whether it is worth another try."""
+        deaths, before = self._deaths.get(job.key, (0, 0.0))
+        deaths = 1 if progress > before else deaths + 1
+        self._deaths[job.key] = deaths, progress
+        return deaths < (_KILLS if end.killed else _CRASHES)

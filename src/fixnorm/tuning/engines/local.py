@@ -1,0 +1,89 @@
+"""Trainings in processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+from fixnorm.tuning.engines import process
+from fixnorm.tuning.engines.engine import Died
+from fixnorm.tuning.job import Ended, Job
+from fixnorm.tuning.run import TrialRuns
+
+__all__ = ["LocalEngine", "cores", "default_workers"]
+
+_LOOK_EVERY = 0.05
+
+
+class LocalEngine:
+    """One process for each running trial, or several under torchrun.
+
+    Cores and GPUs are divided: trials side by side that fight for cores are up to ten times slower.
+    """
+
+    def __init__(self, runs: TrialRuns, *, workers: int, gpus: int = 0) -> None:
+        self.runs = runs
+        self._threads = max(cores() // (workers * runs.processes), 1)
+        self._devices = _devices(gpus)
+        share = gpus // workers
+        self._free = [self._devices[i * share : (i + 1) * share] for i in range(workers)]
+        self._workers = workers
+        self._running: dict[Job, tuple[subprocess.Popen[bytes], list[str]]] = {}
+
+    @property
+    def room(self) -> int:
+        """Trials at a time."""
+        return self._workers
+
+    def start(self, job: Job) -> None:
+        """Start its process, which dies with this one."""
+        devices = self._free.pop()
+        started = process.start(
+            self.runs.command(job),
+            self.runs.log_of(job),
+            threads=self._threads,
+            devices=",".join(devices) if self._devices else None,
+        )
+        self._running[job] = started, devices
+
+    def wait(self, seconds: float) -> list[tuple[Job, Ended | Died]]:
+        """Look at the processes until one has ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            over = [job for job, (run, _) in self._running.items() if run.poll() is not None]
+            if over or time.monotonic() > deadline:
+                return [(job, self._end(job)) for job in over]
+            time.sleep(_LOOK_EVERY)
+
+    def progress(self, job: Job) -> float:
+        """The share of its epochs."""
+        return self.runs.progress(job)
+
+    def stop(self) -> None:
+        """SIGTERM makes a training write its checkpoint and leave."""
+        process.stop(run for run, _ in self._running.values())
+        self._running.clear()
+
+    def _end(self, job: Job) -> Ended | Died:
+        run, devices = self._running.pop(job)
+        self._free.append(devices)
+        return self.runs.ended(job, run.returncode)
+
+
+def _devices(gpus: int) -> list[str]:
+    """The names of the GPUs that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:gpus] if visible else [str(i) for i in range(gpus)]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_workers(*, gpus: int, processes: int) -> int:
+    """As many trials as there are GPUs for, or cores."""
+    if gpus:
+        return max(gpus // processes, 1)
+    return max(cores() // processes, 1)

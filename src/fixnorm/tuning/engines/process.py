@@ -1,0 +1,69 @@
+"""The process of a training: it cannot outlive whoever started it, and leaves when it is asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+__all__ = ["GRACE", "leashed", "start", "stop"]
+
+GRACE = 60.0
+"""Seconds that stopped trainings have to write their checkpoints."""
+_LEASH = str(Path(__file__).with_name("leash.py"))
+
+
+def leashed(parent: str) -> list[str]:
+    """What to put before a command that must not outlive its parent."""
+    return [sys.executable, "-I", "-S", _LEASH, parent]
+
+
+def start(
+    command: Sequence[str],
+    log: Path,
+    *,
+    threads: int,
+    devices: str | None = None,
+    folder: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a training that dies with the thread that calls this.
+
+    Args:
+        command: what to run.
+        log: where its words go, after those that are there.
+        threads: cores that each of its processes may use.
+        devices: GPUs it may use; none: those that this process may.
+        folder: working folder; none: that of this process.
+    """
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    if devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = devices
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as words:
+        return subprocess.Popen(
+            [*leashed(str(os.getpid())), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,  # Ctrl-C in the terminal is for the driver
+        )
+
+
+def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM makes a training write its checkpoint and leave."""
+    processes = list(processes)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + GRACE
+    for process in processes:
+        try:
+            process.wait(max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,314 @@
+"""Algorithm 4 as a pure function: from the trainings that have ended to those that come next.
+
+Nothing here trains, reads a file or knows the time. A *round* is a list of *slots*; a slot is one
+choice of lr, alpha and length; with several seeds a slot is trained several times and decided by
+the mean. Because the next slots follow from the finished trials alone, a search that was killed
+goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+__all__ = ["PAPER", "Advice", "Answer", "Outcome", "Round", "SearchSpace", "Slot", "Trial", "paper"]
+
+_TOUCHING = 1 - 1e-6
+"""A scale this close to its cap may have met it: largest_scale is rounded to float32."""
+
+
+@dataclass(frozen=True, order=True)
+class Slot:
+    """One choice: train with this lr and alpha for this fraction of T_max."""
+
+    round: int
+    index: int
+    lr: float = field(compare=False)
+    alpha: float = field(compare=False)
+    fraction: float = field(compare=False)
+
+
+@dataclass(frozen=True, order=True)
+class Trial:
+    """One training of a slot."""
+
+    slot: Slot
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended."""
+
+    accuracy: float
+    """In percent, or any figure of which more is better; −∞ if the training diverged or failed."""
+    largest_scale: float | None = None
+    """The largest g/√C of the training, if it is known."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is a number to compare."""
+        return math.isfinite(self.accuracy)
+
+
+Outcomes = Mapping[Trial, Outcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """The input of Algorithm 4; the defaults are the paper's (section 4)."""
+
+    lr_min: float = 0.2
+    lr_max: float = 3.2
+    splits: int = 5
+    """K: learning rates a round."""
+    fractions: tuple[float, ...] = (0.2, 1.0)
+    """T: the length of each lr round, in T_max."""
+    alphas: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        numbers = (self.lr_min, self.lr_max, *self.fractions, *self.alphas)
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError("learning rates, fractions and alphas must be finite numbers")
+        if not self.lr_min > 0:
+            raise ValueError(f"lr_min must be > 0 but got {self.lr_min:g}")
+        if not self.lr_min < self.lr_max:
+            raise ValueError(
+                f"lr_max must be greater than lr_min but got [{self.lr_min:g}, {self.lr_max:g}]"
+            )
+        if self.splits < 2:
+            raise ValueError(f"splits (K) must be at least 2 but got {self.splits}")
+        if not self.fractions or not all(0 < f <= 1 for f in self.fractions):
+            raise ValueError(f"fractions must lie in (0, 1] but got {_listed(self.fractions)}")
+        if list(self.fractions) != sorted(self.fractions):
+            raise ValueError(f"fractions must not decrease but got {_listed(self.fractions)}")
+        if not self.alphas:
+            raise ValueError("alphas must not be empty: the paper tries 0.5 1 2 4 8 16")
+        if self.alphas[0] <= 0:
+            raise ValueError(f"alphas must be > 0 but got {_listed(self.alphas)}")
+        if list(self.alphas) != sorted(set(self.alphas)):
+            raise ValueError(f"alphas must increase but got {_listed(self.alphas)}")
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1 but got {self.seeds}")
+
+    @property
+    def trainings(self) -> int:
+        """The most trainings a search takes."""
+        lr_rounds = self.splits * len(self.fractions)
+        return (lr_rounds + len(self.alphas) - 1) * self.seeds
+
+    @property
+    def cost(self) -> float:
+        """The most it costs, in T_max: K·ΣT + (m − 1)·T_last, 11 with the paper's settings."""
+        lr_rounds = self.splits * math.fsum(self.fractions)
+        alpha_round = (len(self.alphas) - 1) * self.fractions[-1]
+        return round((lr_rounds + alpha_round) * self.seeds, 9)
+
+
+PAPER = SearchSpace()
+"""Section 4: two rounds over [0.2, 3.2], K = 5, T = [0.2, 1.0]·T_max, alphas 0.5 … 16."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """The slots of one round; a plan may leave some untrained."""
+
+    number: int
+    kind: str
+    """``"lr"`` or ``"alpha"``."""
+    slots: tuple[Slot, ...]
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"lr round {self.number + 1}" if self.kind == "lr" else "alpha round"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the search found."""
+
+    slot: Slot
+    accuracy: float
+
+    @property
+    def lr(self) -> float:
+        """lr_best."""
+        return self.slot.lr
+
+    @property
+    def alpha(self) -> float:
+        """α_best."""
+        return self.slot.alpha
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do next."""
+
+    rounds: tuple[Round, ...]
+    """All rounds that are known by now, the current one last."""
+    train: tuple[Trial, ...] = ()
+    """Trials to train now, in this order; those already under way are among them."""
+    free: Mapping[Trial, Trial] = field(default_factory=dict)
+    """Trials that need no training, each with the trial whose outcome is theirs, bit for bit."""
+    answer: Answer | None = None
+    """There when the search is over, unless every training failed."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.train and not self.free
+
+
+def paper(space: SearchSpace, outcomes: Outcomes) -> Advice:
+    """The next trainings of Algorithm 4."""
+    search = Search(space, outcomes)
+    for r in range(len(space.fractions)):
+        slots = search.open_lr_round(r)
+        if search.missing(slots):
+            return search.advice(slots)
+    if len(space.alphas) > 1:
+        slots = search.open_alpha_round()
+        # The largest first: where its g stays under a smaller cap, that slot is the same training.
+        for group in (slots[-1:], slots):
+            if search.missing(group):
+                return search.advice(group)
+    return search.end()
+
+
+class Search:
+    """The state of a search, rebuilt from its outcomes: Algorithm 4's variables by their names."""
+
+    def __init__(self, space: SearchSpace, outcomes: Outcomes) -> None:
+        self.space, self.outcomes = space, outcomes
+        self.rounds: list[Round] = []
+        self.lr_max = space.lr_max
+
+    @cached_property
+    def _trained(self) -> dict[tuple[float, float, int], list[Trial]]:
+        """The trials that stand for others, by lr, fraction and seed."""
+        trained: dict[tuple[float, float, int], list[Trial]] = {}
+        for trial in sorted(self.outcomes):
+            key = (trial.slot.lr, trial.slot.fraction, trial.seed)
+            trained.setdefault(key, []).append(trial)
+        return trained
+
+    def open_lr_round(self, r: int) -> tuple[Slot, ...]:
+        """The slots of lr round ``r``, under the winner of the round before."""
+        if r > 0:
+            winner = self.best(self.rounds[-1].slots)
+            # Every training of the round failed: ties go to the lower lr, so does this.
+            self.lr_max = winner.lr if winner is not None else self.rounds[-1].slots[0].lr
+        rates = uniform_split(self.space.lr_min, self.lr_max, self.space.splits, first=r == 0)
+        fraction, alpha = self.space.fractions[r], self.space.alphas[0]
+        slots = tuple(Slot(r, k, lr, alpha, fraction) for k, lr in enumerate(rates))
+        self.rounds.append(Round(r, "lr", slots))
+        return slots
+
+    def open_alpha_round(self) -> tuple[Slot, ...]:
+        """The slots of the alpha round, at lr_best; α_0 is trained already."""
+        best = self.best(slot for round_ in self.rounds for slot in round_.slots)
+        lr = best.lr if best is not None else self.rounds[-1].slots[0].lr
+        number, fraction = len(self.rounds), self.space.fractions[-1]
+        slots = tuple(
+            Slot(number, i, lr, alpha, fraction)
+            for i, alpha in enumerate(self.space.alphas[1:], start=1)
+        )
+        self.rounds.append(Round(number, "alpha", slots))
+        return slots
+
+    def trials(self, slots: Iterable[Slot]) -> list[Trial]:
+        """All trainings of some slots."""
+        return [Trial(slot, seed) for slot in slots for seed in range(self.space.seeds)]
+
+    def missing(self, slots: Iterable[Slot]) -> list[Trial]:
+        """Those without an outcome."""
+        return [trial for trial in self.trials(slots) if trial not in self.outcomes]
+
+    def accuracy(self, slot: Slot) -> float | None:
+        """The mean over the seeds; −∞ if one failed; none while one is missing."""
+        trials = self.trials([slot])
+        if any(trial not in self.outcomes for trial in trials):
+            return None
+        values = [self.outcomes[trial].accuracy for trial in trials]
+        if not all(math.isfinite(value) for value in values):
+            return -math.inf
+        return math.fsum(values) / len(values)
+
+    def best(self, slots: Iterable[Slot]) -> Slot | None:
+        """The slot with the best accuracy; the first of equals; none if every training failed."""
+        best, best_accuracy = None, -math.inf
+        for slot in slots:
+            accuracy = self.accuracy(slot)
+            if accuracy is not None and accuracy > best_accuracy:
+                best, best_accuracy = slot, accuracy
+        return best
+
+    def source(self, trial: Trial) -> Trial | None:
+        """A finished trial that is this one bit for bit: same numbers, or a cap that neither met.
+
+        min(g, α√C) is g as long as g is under the cap, so a training whose g stayed below both
+        caps does not depend on which of the two it had.
+        """
+        slot = trial.slot
+        for other in reversed(self._trained.get((slot.lr, slot.fraction, trial.seed), [])):
+            outcome = self.outcomes[other]
+            if other.slot.alpha == slot.alpha:
+                return other
+            scale = outcome.largest_scale
+            if scale is None or not outcome.finite:
+                continue
+            if scale < _TOUCHING * min(slot.alpha, other.slot.alpha):
+                return other
+        return None
+
+    def is_free(self, slot: Slot) -> bool:
+        """Whether no training of the slot is needed."""
+        return all(self.source(trial) is not None for trial in self.trials([slot]))
+
+    def begun(self, slot: Slot) -> bool:
+        """Whether some training of the slot has ended."""
+        return any(trial in self.outcomes for trial in self.trials([slot]))
+
+    def advice(self, slots: Iterable[Slot]) -> Advice:
+        """Train what is missing of these slots, but for what is known already."""
+        train: list[Trial] = []
+        free: dict[Trial, Trial] = {}
+        for trial in self.missing(slots):
+            source = self.source(trial)
+            if source is None:
+                train.append(trial)
+            else:
+                free[trial] = source
+        return Advice(tuple(self.rounds), tuple(train), free)
+
+    def end(self) -> Advice:
+        """The search is over: the best slot of all rounds, the first of equals."""
+        best = self.best(slot for round_ in self.rounds for slot in round_.slots)
+        if best is None:
+            return Advice(tuple(self.rounds))
+        accuracy = self.accuracy(best)
+        assert accuracy is not None
+        return Advice(tuple(self.rounds), answer=Answer(best, accuracy))
+
+
+def uniform_split(low: float, high: float, count: int, *, first: bool) -> tuple[float, ...]:
+    """``count`` learning rates of [low, high], evenly spaced.
+
+    The first round leaves the lower end out, later rounds have both ends: only this gives every
+    learning rate that the paper prints.
+    """
+    steps = count if first else count - 1
+    start = 1 if first else 0
+    # Rounded so that 0.2 + 2·0.6 is 1.4 and a slot's numbers read as they are written.
+    return tuple(
+        float(f"{low + (high - low) * k / steps:.10g}") for k in range(start, start + count)
+    )
+
+
+def _listed(numbers: Iterable[float]) -> str:
+    return " ".join(f"{number:g}" for number in numbers) or "none"

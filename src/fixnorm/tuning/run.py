@@ -1,0 +1,140 @@
+"""A trial as a ``fixnorm train`` run in a folder of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fixnorm.training.recipe import Recipe, changed
+from fixnorm.tuning.engines.engine import Died, Refused
+from fixnorm.tuning.engines.process import leashed
+from fixnorm.tuning.job import Ended, Job
+
+__all__ = ["TrialRuns", "epochs_of"]
+
+_DIVERGED, _REFUSED = 1, 2
+_OURS = "fixnorm: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRuns:
+    """The runs of a study: their commands, folders and results."""
+
+    recipe: Recipe
+    """As it is trained in full, for the method that is tuned."""
+    settings: Sequence[str]
+    """The user's own ``--set`` pairs."""
+    data: Path | None
+    folder: Path
+    """Holds one folder for each run, and their logs."""
+    processes: int = 1
+    """Of each trial, under torchrun where there are several."""
+    options: tuple[str, ...] = ()
+    """Further options of ``fixnorm train``."""
+
+    def folder_of(self, job: Job) -> Path:
+        """The run's folder."""
+        return self.folder / job.key
+
+    def log_of(self, job: Job) -> Path:
+        """Where the run's words go: beside its folder, which is the run's alone."""
+        return self.folder / "logs" / f"{job.key}.log"
+
+    def recipe_of(self, job: Job) -> Recipe:
+        """What the job trains."""
+        return changed(self.recipe, **self._changes(job))
+
+    def command(self, job: Job) -> list[str]:
+        """The command line that trains it, or goes on with it."""
+        train = ["-m", "fixnorm", "train", self.recipe.name, "--method", self.recipe.method]
+        for pair in self.settings:
+            train += ["--set", pair]
+        for key, value in self._changes(job).items():
+            train += ["--set", f"{key}={value!r}"]
+        if self.data is not None:
+            train += ["--data", str(self.data)]
+        train += ["--out", str(self.folder_of(job)), *self.options]
+        if self.processes == 1:
+            return [sys.executable, *train]
+        # torchrun does not take its processes with it when it is killed: each gets its own leash.
+        launch = ["-m", "torch.distributed.run", "--standalone", "--no-python"]
+        launch += [f"--nproc-per-node={self.processes}"]
+        return [sys.executable, *launch, *leashed("-"), sys.executable, *train]
+
+    def progress(self, job: Job) -> float:
+        """The share of epochs that are done."""
+        try:
+            with (self.folder_of(job) / "metrics.csv").open() as file:
+                epochs = sum(1 for _ in csv.reader(file)) - 1
+        except OSError:
+            return 0.0
+        return max(epochs, 0) / epochs_of(self.recipe, job.fraction)
+
+    def ended(self, job: Job, code: int) -> Ended | Died:
+        """What an exit code and the run's folder say."""
+        result = self._result(job)
+        if self.processes > 1 and code > 0:
+            code = _cause(self.log_of(job), code)
+        if result is not None and code in (0, _DIVERGED):
+            if result["diverged"] or result["accuracy"] is None:
+                reason = f"the loss was not finite after epoch {result['epochs']}"
+                return Ended(state="diverged", reason=reason, seconds=result["seconds"])
+            return Ended(
+                state="trained",
+                accuracy=result["accuracy"],
+                largest_scale=result["largest_scale"],
+                seconds=result["seconds"],
+            )
+        if code == _REFUSED:
+            said = _last_line(self.log_of(job), _OURS)
+            raise Refused(said.removeprefix(_OURS) or f"trial {job.key} was refused")
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        said = _last_line(self.log_of(job))
+        return Died(f"{ending}: {said}" if said else ending, killed=code < 0)
+
+    def _changes(self, job: Job) -> dict[str, Any]:
+        epochs = epochs_of(self.recipe, job.fraction)
+        changes: dict[str, Any] = {"lr": job.lr, "seed": self.recipe.seed + job.seed}
+        if job.alpha is not None:
+            changes["alpha"] = job.alpha
+        if job.weight_decay is not None:
+            changes["weight_decay"] = job.weight_decay
+        if epochs != self.recipe.epochs:
+            changes["epochs"] = epochs
+            # Warm-up is not scaled with the length, but leaves most of a short training to the lr.
+            changes["warmup_epochs"] = min(self.recipe.warmup_epochs, epochs / 4)
+        return changes
+
+    def _result(self, job: Job) -> dict[str, Any] | None:
+        try:
+            content = json.loads((self.folder_of(job) / "result.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return content if isinstance(content, dict) else None
+
+
+def epochs_of(recipe: Recipe, fraction: float) -> int:
+    """Epochs of a training of some fraction of T_max, at least one."""
+    return max(round(fraction * recipe.epochs), 1)
+
+
+def _last_line(log: Path, beginning: str = "") -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    lines = [line.strip() for line in lines if line.strip().startswith(beginning)]
+    return next((line for line in reversed(lines) if line), "")
+
+
+def _cause(log: Path, code: int) -> int:
+    """The exit code of the process that failed, which torchrun only writes down."""
+    line = _last_line(log, "exitcode")
+    found = re.match(r"exitcode\s*:\s*(-?\d+)", line)
+    return int(found[1]) if found else code

@@ -1,0 +1,82 @@
+"""A search over the trainings of a recipe: from its settings to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fixnorm.training.result import commit, versions
+from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.run import TrialRuns
+from fixnorm.tuning.sources import Best, Source
+from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.strategies import Strategy
+from fixnorm.tuning.study import Study
+
+__all__ = ["RecipeSearch", "result"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSearch:
+    """A strategy on a recipe, with the place where it is kept."""
+
+    strategy: Strategy
+    runs: TrialRuns
+    storage: Storage
+
+    @property
+    def name(self) -> str:
+        """Of the study in its database."""
+        recipe = self.runs.recipe.name
+        return f"{recipe}-{self.strategy.method}-{self.strategy.name}"
+
+    def settings(self) -> dict[str, Any]:
+        """All that the search depends on: a study of others is not continued."""
+        recipe = self.runs.recipe.to_dict()
+        for tuned in ("lr", "alpha", "weight_decay"):
+            del recipe[tuned]
+        return {
+            "method": self.strategy.method,
+            "strategy": self.strategy.name,
+            "metric": "accuracy (%)",
+            **self.strategy.settings(),
+            "recipe": recipe,
+        }
+
+    @contextmanager
+    def owned(self) -> Iterator[tuple[Study, Source]]:
+        """The study, new or as it was left, and what decides on it."""
+        with Study.owned(
+            self.storage,
+            self.name,
+            settings=self.settings(),
+            distributions=self.strategy.distributions(),
+            folder=self.runs.folder,
+            sampler=self.strategy.sampler(),
+        ) as study:
+            yield study, self.strategy.source(study)
+
+
+def result(search: RecipeSearch, record: StudyRecord, best: Best, train: str) -> dict[str, Any]:
+    """The content of a search's ``result.json``."""
+    states = [trial.state for trial in record.trials]
+    return {
+        "lr": best.lr,
+        "alpha": best.alpha,
+        "weight_decay": best.weight_decay,
+        "accuracy": best.accuracy,
+        "cost": record.cost,
+        "trials": len(states) - states.count("free"),
+        "free": states.count("free"),
+        "diverged": states.count("diverged"),
+        "failed": states.count("failed"),
+        "announced": {"trials": search.strategy.trainings, "cost": search.strategy.cost},
+        "command": train,
+        "study": search.name,
+        "seconds": round(sum(trial.seconds or 0.0 for trial in record.trials), 3),
+        "versions": versions(),
+        "commit": commit(),
+        **search.settings(),
+    }

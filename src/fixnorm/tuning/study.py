@@ -1,0 +1,330 @@
+"""The study: the only state of a search, an Optuna study with one trial for each training.
+
+A trial begins RUNNING and carries its slot; when its training has ended it gets its value, once. A
+driver that was killed leaves RUNNING trials behind: the next one runs those same trials again, so
+that no slot is lost or counted twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from fixnorm.training.lock import InUse, this_process
+from fixnorm.tuning.job import Ended, Job
+from fixnorm.tuning.record import State, StudyRecord, TrialRecord
+from fixnorm.tuning.storage import Storage
+
+__all__ = ["Study", "read_studies"]
+
+_SETTINGS, _OWNER, _STATE = "fixnorm", "owner", "state"  # of the study
+_SLOT, _ENDED = "slot", "ended"  # of a trial
+_POINTS = "points"
+
+
+class Study:
+    """A search's trials, for the one driver that owns it."""
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        distributions: Mapping[str, BaseDistribution],
+        folder: Path | None,
+    ) -> None:
+        self.optuna, self.folder = study, folder
+        self._distributions = dict(distributions)
+        self._numbers: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
+        self._records: dict[str, TrialRecord] = {}
+        for trial in study.get_trials(deepcopy=False):
+            self._remember(trial)
+
+    @classmethod
+    @contextmanager
+    def owned(
+        cls,
+        storage: Storage,
+        name: str,
+        *,
+        settings: Mapping[str, Any],
+        distributions: Mapping[str, BaseDistribution],
+        folder: Path | None,
+        sampler: optuna.samplers.BaseSampler | None = None,
+    ) -> Iterator[Study]:
+        """Own the study, new or as it was left; refuses one of other settings or another's."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        storage.check()
+        settings = json.loads(json.dumps(settings))
+        if storage.exists():
+            _check_settings(storage, name, settings)
+        try:
+            with storage.owned(name), storage.opened() as database:
+                study = optuna.create_study(
+                    storage=database,
+                    study_name=name,
+                    direction="maximize",
+                    load_if_exists=True,
+                    sampler=sampler,
+                )
+                if _SETTINGS not in study.user_attrs:
+                    study.set_user_attr(_SETTINGS, settings)
+                study.set_user_attr(_OWNER, this_process())
+                yield cls(study, distributions, folder)
+        except InUse as used:
+            owner = _owner(storage, name) or used.owner
+            raise ValueError(
+                f"study {name!r} in {storage.shown} belongs to {owner}: wait for it or give"
+                " another --out"
+            ) from None
+
+    # -- what is there -------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> dict[str, TrialRecord]:
+        """Trials that have their value, or that have failed, by key."""
+        return {k: r for k, r in self._records.items() if r.state != "running"}
+
+    @property
+    def begun(self) -> int:
+        """How many trials there are."""
+        return len(self._records)
+
+    @property
+    def left_running(self) -> list[Job]:
+        """Trials that began and have not ended."""
+        return [_job(r) for r in self._records.values() if r.state == "running"]
+
+    def record(self) -> StudyRecord:
+        """All of it, as plain values."""
+        return _record(self.optuna, self.folder, tuple(self._records.values()))
+
+    # -- what happens --------------------------------------------------------------------------
+
+    def announce(self, *, budget: int, over: bool) -> None:
+        """How many trainings the search may take, and whether it has come to its end."""
+        state = {"budget": budget, "over": over}
+        if self.optuna.user_attrs.get(_STATE) != state:
+            self.optuna.set_user_attr(_STATE, state)
+
+    def begin(self, job: Job) -> None:
+        """The training is about to start."""
+        if job.key in self._records:  # a driver before this one began it
+            return
+        self.optuna.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.RUNNING,
+                params=self._params(job),
+                distributions=self._distributions,
+                user_attrs={_SLOT: _slot(job)},
+            )
+        )
+        self._remember(self.optuna.get_trials(deepcopy=False)[-1])
+
+    def ask(self) -> Job:
+        """Let Optuna's sampler choose the next point."""
+        number = self.optuna.ask(self._distributions).number
+        self._remember(self.optuna.get_trials(deepcopy=False)[number])
+        return next(_job(r) for r in self._records.values() if r.number == number)
+
+    def end(self, job: Job, ended: Ended) -> TrialRecord:
+        """The training is over. One value for its trial, whatever it was."""
+        trial = optuna.trial.Trial(self.optuna, self._ids[job.key])
+        trial.set_user_attr(_ENDED, _told(ended))
+        if ended.state == "trained":
+            assert ended.accuracy is not None
+            self.optuna.tell(trial, ended.accuracy)
+        elif ended.state == "diverged" and job.round == _POINTS:
+            self.optuna.tell(trial, 0.0)  # a sampler learns nothing from a trial without a value
+        else:
+            self.optuna.tell(trial, state=TrialState.FAIL)
+        number = self._numbers[job.key]
+        return self._remember(self.optuna.get_trials(deepcopy=False)[number])
+
+    def fill(self, job: Job, source: str) -> TrialRecord:
+        """A trial that needs no training: its value is that of another, bit for bit."""
+        known = self._records[source]
+        assert known.accuracy is not None
+        told = {"state": "free", "source": source, "largest_scale": known.largest_scale}
+        self.optuna.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.COMPLETE,
+                value=known.accuracy,
+                params=self._params(job),
+                distributions=self._distributions,
+                user_attrs={_SLOT: _slot(job), _ENDED: told},
+            )
+        )
+        return self._remember(self.optuna.get_trials(deepcopy=False)[-1])
+
+    # -- between the two -----------------------------------------------------------------------
+
+    def _params(self, job: Job) -> dict[str, float]:
+        return {name: getattr(job, name) for name in self._distributions}
+
+    def _remember(self, trial: FrozenTrial) -> TrialRecord:
+        record = _trial_record(trial, self.folder)
+        self._records[record.key] = record
+        self._numbers[record.key] = trial.number
+        self._ids[record.key] = trial._trial_id
+        return record
+
+
+def read_studies(storage: Storage, out: Path) -> list[StudyRecord]:
+    """All searches of a database, whoever owns them; changes nothing. Runs are under ``out``."""
+    storage.check()
+    if not storage.exists():
+        raise ValueError(f"{storage.shown} does not exist: no search has been run there")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with storage.opened() as database:
+        studies = [
+            optuna.load_study(study_name=summary.study_name, storage=database)
+            for summary in optuna.get_all_study_summaries(database, include_best_trial=False)
+            if _SETTINGS in summary.user_attrs
+        ]
+        return [_read(study, out) for study in studies]
+
+
+def _read(study: optuna.Study, out: Path) -> StudyRecord:
+    settings = study.user_attrs[_SETTINGS]
+    folder = out / f"{settings['method']}-{settings['strategy']}"
+    trials = tuple(_trial_record(t, folder) for t in study.get_trials(deepcopy=False))
+    return _record(study, folder, trials)
+
+
+def _check_settings(storage: Storage, name: str, settings: Mapping[str, Any]) -> None:
+    with storage.opened() as database:
+        there = {
+            s.study_name: s.user_attrs
+            for s in optuna.get_all_study_summaries(database, include_best_trial=False)
+        }
+        if name not in there:
+            return
+        stored = there[name].get(_SETTINGS)
+    if stored is None:
+        if not there[name]:
+            return  # its driver was killed before it could say
+        raise ValueError(f"study {name!r} in {storage.shown} is not one of fixnorm's")
+    different = list(_differences(stored, settings))
+    if different:
+        more = f" and {len(different) - 4} more" if len(different) > 4 else ""
+        raise ValueError(
+            f"{storage.shown} holds a search of other settings: {', '.join(different[:4])}{more};"
+            " give another --out"
+        )
+
+
+def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in sorted(there.keys() | here.keys()):
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(there.get(key), here.get(key), inner)
+    elif there != here:
+        yield f"{name} ({_short(there)} there, {_short(here)} here)"
+
+
+def _short(value: Any) -> str:
+    return " ".join(f"{v:g}" for v in value) if isinstance(value, list) else str(value)
+
+
+def _owner(storage: Storage, name: str) -> str | None:
+    with storage.opened() as database:
+        for summary in optuna.get_all_study_summaries(database, include_best_trial=False):
+            if summary.study_name == name:
+                return summary.user_attrs.get(_OWNER)
+    return None
+
+
+# -- trials as records ---------------------------------------------------------------------------
+
+
+def _slot(job: Job) -> dict[str, Any]:
+    return {
+        "key": job.key,
+        "round": job.round,
+        "index": job.index,
+        "fraction": job.fraction,
+        "seed": job.seed,
+    }
+
+
+def _told(ended: Ended) -> dict[str, Any]:
+    return {
+        "state": ended.state,
+        "largest_scale": ended.largest_scale,
+        "reason": ended.reason,
+        "seconds": ended.seconds,
+    }
+
+
+def _job(record: TrialRecord) -> Job:
+    return Job(
+        key=record.key,
+        round=record.round,
+        index=record.index,
+        lr=record.lr,
+        alpha=record.alpha,
+        weight_decay=record.weight_decay,
+        fraction=record.fraction,
+        seed=record.seed,
+    )
+
+
+def _trial_record(trial: FrozenTrial, folder: Path | None) -> TrialRecord:
+    # A point of a baseline has no slot: the sampler chose it, its number says the rest.
+    slot = trial.user_attrs.get(_SLOT) or {
+        "key": f"point-{trial.number:03}",
+        "round": _POINTS,
+        "index": trial.number,
+        "fraction": 1.0,
+        "seed": 0,
+    }
+    ended = trial.user_attrs.get(_ENDED, {})
+    running = not trial.state.is_finished()
+    state: State = "running" if running else ended.get("state", "failed")
+    done = trial.datetime_complete
+    free = state == "free"
+    return TrialRecord(
+        key=slot["key"],
+        number=trial.number,
+        round=slot["round"],
+        index=slot["index"],
+        lr=trial.params["lr"],
+        alpha=trial.params.get("alpha"),
+        weight_decay=trial.params.get("weight_decay"),
+        fraction=slot["fraction"],
+        seed=slot["seed"],
+        state=state,
+        accuracy=trial.value if state in ("trained", "free") else None,
+        source=ended.get("source"),
+        largest_scale=ended.get("largest_scale"),
+        reason=ended.get("reason"),
+        seconds=ended.get("seconds"),
+        folder=None if free or folder is None else folder / slot["key"],
+        ended=done.timestamp() if done is not None else None,
+    )
+
+
+def _record(
+    study: optuna.Study, folder: Path | None, trials: tuple[TrialRecord, ...]
+) -> StudyRecord:
+    settings = dict(study.user_attrs.get(_SETTINGS, {}))
+    state = study.user_attrs.get(_STATE, {})
+    if "budget" in state:
+        settings["budget"] = state["budget"]
+    return StudyRecord(
+        name=study.study_name,
+        method=settings.get("method", "fixnorm"),
+        strategy=settings.get("strategy", "paper"),
+        metric=settings.get("metric", "accuracy (%)"),
+        settings=settings,
+        folder=folder,
+        trials=trials,
+        over=state.get("over"),
+    )

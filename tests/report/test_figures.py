@@ -1,0 +1,291 @@
+"""Figures: what is in them, and that nothing in a record or a file can break them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+from records import baseline_study, paper_study, study, trial
+
+from fixnorm.report.curve_figures import PAGE_POINTS, curve_figures, read_runs
+from fixnorm.report.curves import read_curves, thinned
+from fixnorm.report.drawing import Drawing, png, svg
+from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
+from fixnorm.report.style import apart
+from fixnorm.tuning.record import StudyRecord
+
+HEADER = "epoch,step,train_loss,val_accuracy\n"
+
+
+def words(drawing: Drawing | None) -> str:
+    """All text of a drawing, as a reader of its elements sees it."""
+    assert drawing is not None
+    found: list[str] = []
+    for place, panel in enumerate(drawing.panels):
+        tree = ElementTree.fromstring(svg(panel, prefix=f"p{place}"))
+        found += [" ".join(t.itertext()).strip() for t in tree.iter() if t.tag.endswith("text")]
+    return "\n".join(found)
+
+
+def picture(drawing: Drawing | None) -> np.ndarray:
+    assert drawing is not None
+    return np.asarray(Image.open(io.BytesIO(png(drawing))).convert("RGB")).astype(int)
+
+
+def all_drawings(record: StudyRecord) -> list[Drawing]:
+    single = (lr_figure, alpha_figure, points_figure)
+    drawn = [figure(record) for figure in single] + [progress_figure([record])]
+    return [d for d in drawn if d is not None] + [*curve_figures(record, read_runs([record]))]
+
+
+# -- over lr and alpha -------------------------------------------------------------------------
+
+
+def test_a_panel_for_each_lr_round_with_values_and_states(tmp_path: Path) -> None:
+    record = paper_study(tmp_path)
+    drawing = lr_figure(record)
+    assert drawing is not None
+    assert [panel.title for panel in drawing.panels] == [
+        "lr round 1: 0.2 T_max, alpha 0.5",
+        "lr round 2: T_max, alpha 0.5",
+    ]
+    said = words(drawing).splitlines()
+    assert "diverged" in said
+    assert "failed" in said
+    for t in record.trials:
+        if t.round.startswith("lr") and t.accuracy is not None:
+            assert f"{t.accuracy:.2f}" in said
+
+
+def test_alphas_with_the_one_that_the_lr_round_trained_and_the_free_ones_named(
+    tmp_path: Path,
+) -> None:
+    said = words(alpha_figure(paper_study(tmp_path))).splitlines()
+    assert {"0.5", "1", "2", "4", "8", "16"} <= set(said)
+    assert said.count("same training as alpha=16") == 1
+
+
+def test_a_free_point_is_hollow(tmp_path: Path) -> None:
+    def hollow(record: StudyRecord) -> int:
+        drawing = alpha_figure(record)
+        assert drawing is not None
+        shapes = svg(drawing.panels[0], prefix="x")
+        return len(re.findall(r"<use [^>]*fill: var\(--paper\)", shapes))
+
+    record = paper_study(tmp_path)
+    assert hollow(record) == 3
+    trained = tuple(
+        dataclasses.replace(t, state="trained", source=None) if t.state == "free" else t
+        for t in record.trials
+    )
+    assert hollow(dataclasses.replace(record, trials=trained)) == 0
+
+
+def test_the_winner_is_ringed_once_a_round(tmp_path: Path) -> None:
+    for record in (paper_study(tmp_path / "a"), paper_study(tmp_path / "b", seeds=3)):
+        for drawing in (lr_figure(record), alpha_figure(record)):
+            assert drawing is not None
+            for panel in drawing.panels:
+                rings = re.findall(
+                    r"<use [^>]*fill-opacity: 0[^>]*stroke: #d55e00", svg(panel, prefix="x")
+                )
+                assert len(rings) == 1
+
+
+def test_error_bars_only_where_there_are_seeds(tmp_path: Path) -> None:
+    one, three = lr_figure(paper_study(tmp_path / "a")), lr_figure(
+        paper_study(tmp_path / "b", seeds=3, lost=False)
+    )  # fmt: skip
+    assert one is not None
+    assert three is not None
+    assert "LineCollection" not in svg(one.panels[0], prefix="x")
+    assert svg(three.panels[0], prefix="x").count("LineCollection") == 5
+    assert "Means of 3 seeds" in three.caption
+
+
+def test_a_baseline_has_points_and_no_rounds(tmp_path: Path) -> None:
+    record = baseline_study(tmp_path)
+    assert lr_figure(record) is None
+    assert alpha_figure(record) is None
+    drawing = points_figure(record)
+    assert drawing is not None
+    assert drawing.panels[0].title.startswith("25 points, the best ")
+    # The axes show the space that was searched.
+    assert {"0.2", "2", "1e-5", "5e-4"} <= set(words(drawing).splitlines())
+
+
+def test_progress_names_every_study(tmp_path: Path) -> None:
+    one, two = paper_study(tmp_path / "a"), baseline_study(tmp_path / "b")
+    said = words(progress_figure([one, two])).splitlines()
+    assert "FixNorm, paper's plan" in said
+    assert "weight decay, Bayesian (GP)" in said
+    # Two of a kind are told apart by their names.
+    other = dataclasses.replace(one, name="another")
+    said = words(progress_figure([one, other])).splitlines()
+    assert "cifar10-small" in said
+    assert "another" in said
+
+
+# -- curves ------------------------------------------------------------------------------------
+
+
+def test_five_panels_of_curves_for_each_round(tmp_path: Path) -> None:
+    record = paper_study(tmp_path)
+    drawings = curve_figures(record, read_runs([record]))
+    assert [d.name for d in drawings] == [
+        "curves-lr-round-1", "curves-lr-round-2", "curves-alpha-round",
+    ]  # fmt: skip
+    assert all(len(d.panels) == 5 for d in drawings)
+    assert {"lr 0.8", "lr 1.4", "lr 2", "lr 2.6"} <= set(words(drawings[0]).splitlines())
+    assert {"alpha 1", "alpha 16"} <= set(words(drawings[2]).splitlines())
+
+
+def test_a_diverged_training_does_not_take_the_scale(tmp_path: Path) -> None:
+    record = paper_study(tmp_path)
+    loss = curve_figures(record, read_runs([record]))[0].panels[0]
+    tree = ElementTree.fromstring(svg(loss, prefix="x"))
+    said = [" ".join(t.itertext()).strip() for t in tree.iter() if t.tag.endswith("text")]
+    ticks = [float(text) for text in said if re.fullmatch(r"[\d.]+", text)]
+    assert max(ticks) < 5  # the diverged loss is above 100
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, {}),
+        ("", {}),
+        ("epo", {}),
+        (HEADER, {}),
+        (HEADER + "1,10,2.5,30\n2,20,1.5,4", {"train_loss": ((1, 2.5),)}),  # 4 may become 45
+        (HEADER + "1,10,2.5\n2,20,1.5,40\n", {"train_loss": ((1, 2.5), (2, 1.5))}),
+        (HEADER + "1,10,nan,\n2,20,inf,40\n", {"val_accuracy": ((2, 40),)}),
+        (HEADER + "x,10,1,2\n1,10,3,4,5,6\n", {"train_loss": ((1, 3),), "val_accuracy": ((1, 4),)}),
+        ("\0\0\xff,\n\0", {}),
+    ],
+)
+def test_half_written_metrics(
+    tmp_path: Path, content: str | None, expected: dict[str, object]
+) -> None:
+    if content is not None:
+        (tmp_path / "metrics.csv").write_bytes(content.encode("latin-1"))
+    curves = read_curves(tmp_path)
+    for name in ("train_loss", "val_accuracy"):
+        if name in expected or not expected:
+            assert curves.get(name, ()) == expected.get(name, ())
+
+
+def test_thinned() -> None:
+    curve = [(float(k), float(k)) for k in range(101)]
+    assert thinned(curve, 5) == ((0, 0), (25, 25), (50, 50), (75, 75), (100, 100))
+    assert thinned(curve, 0) == ((0, 0), (100, 100))
+    assert thinned(curve[:3], 5) == tuple(curve[:3])
+
+
+def test_curves_of_many_long_runs_are_thinned_out(tmp_path: Path) -> None:
+    record = baseline_study(tmp_path, points=120, epochs=150)
+    runs = read_runs([record])
+    points = sum(len(curve) for curves in runs.values() for curve in curves.values())
+    assert 0.5 * PAGE_POINTS < points <= PAGE_POINTS
+
+
+# -- nothing breaks them -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        study(),
+        study(trial("a", state="running")),
+        study(trial("a", state="failed", reason="no")),
+        study(trial("a", state="diverged"), trial("b", index=1, lr=2.0, state="running")),
+        study(trial("a", accuracy=50.0)),
+        study(trial("a", accuracy=50.0), trial("b", index=1, lr=2.0, accuracy=50.0)),
+        study(trial("a", round="alpha round", accuracy=0.0, state="free", source="gone")),
+        study(trial("p", round="points", alpha=None, weight_decay=1e-4, state="diverged")),
+        study(trial("p", round="points", alpha=None, weight_decay=1e-4, accuracy=1.0)),
+        study(*(trial(f"t{k}", index=k, lr=0.1 * (k + 1), accuracy=k) for k in range(30))),
+        study(trial("a", accuracy=0.5), metric="$\\frac{ <b> 漢 \x07", name="$x_{"),
+    ],
+)
+def test_any_record_can_be_drawn(record: StudyRecord) -> None:
+    for drawing in all_drawings(record):
+        assert len(np.unique(picture(drawing))) > 5
+        for panel in drawing.panels:
+            svg(panel, prefix="x")
+
+
+def test_names_are_text_not_formulas_and_are_escaped() -> None:
+    nasty = ['<b>&"', "$x_{", "$a$"]
+    records = [study(trial("a", accuracy=50.0), name=name) for name in nasty]
+    said = words(progress_figure(records))
+    for name in nasty:
+        assert name in said
+
+
+def test_the_numbers_in_the_text_are_left_as_they_are() -> None:
+    point = trial("p", round="points", alpha=None, weight_decay=1.2e-4, lr=0.7354, accuracy=61.239)
+    said = words(points_figure(study(point))).splitlines()
+    assert "1 point, the best 61.24 (lr 0.735, weight decay 1.2e-4)" in said
+    assert said.count("1e-4") == 1
+
+
+def test_the_same_record_gives_the_same_drawing_with_ids_of_its_own(tmp_path: Path) -> None:
+    record = paper_study(tmp_path)
+    drawing = alpha_figure(record)
+    assert drawing is not None
+    panel = drawing.panels[0]
+    first, again = svg(panel, prefix="one"), svg(panel, prefix="one")
+    assert first == again
+    ids = [set(re.findall(r'\bid="([^"]*)"', svg(panel, prefix=p))) for p in ("one", "two")]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    for used in re.findall(r'(?:href="|url\()#([^")]*)', first):
+        assert used in ids[0]
+
+
+def test_colours_of_the_page_are_variables(tmp_path: Path) -> None:
+    drawing = lr_figure(paper_study(tmp_path))
+    assert drawing is not None
+    shapes = svg(drawing.panels[0], prefix="x")
+    assert "var(--ink)" in shapes
+    assert "#1f2328" not in shapes
+
+
+def test_pngs_hold_all_panels(tmp_path: Path) -> None:
+    record = paper_study(tmp_path)
+    for drawing in all_drawings(record):
+        pixels = picture(drawing)
+        columns = min(drawing.columns, len(drawing.panels))
+        for place in range(len(drawing.panels)):
+            rows = -(-len(drawing.panels) // columns)
+            height, width = pixels.shape[0] // rows, pixels.shape[1] // columns
+            y, x = place // columns * height, place % columns * width
+            part = pixels[y : y + height, x : x + width]
+            assert (part.sum(axis=2) < 600).mean() > 0.005, (drawing.name, place)
+
+
+def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
+    import sys
+
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    picture(lr_figure(paper_study(tmp_path)))
+    assert dict(mpl.rcParams) == before
+    assert (
+        "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+    )
+
+
+def test_labels_are_pushed_apart() -> None:
+    assert apart([0.2, 0.8], 0.1) == pytest.approx([0.2, 0.8])
+    assert apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+    assert apart([0.5, 0.52, 0.54], 0.1) == pytest.approx([0.42, 0.52, 0.62])
+    assert apart([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
+    assert apart([0.0, 0.0], 0.1) == pytest.approx([0.0, 0.1])

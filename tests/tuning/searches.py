@@ -1,0 +1,80 @@
+"""A small search of real trainings, run by the command as a user would, and what it must leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.study import read_studies
+
+SMALL = (
+    *("--set", "epochs=2", "--set", "warmup_epochs=0", "--set", "train_per_class=40"),
+    *("--splits", "2", "--fractions", "0.5,1", "--alphas", "0.5,16", "--workers", "2"),
+)
+KEYS = ["alpha-1-seed0", "lr1-0-seed0", "lr1-1-seed0", "lr2-0-seed0", "lr2-1-seed0"]
+
+
+def command(out: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "fixnorm", "tune", "digits", "--out", str(out), *SMALL, *options]
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(out, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(out: Path, *options: str) -> dict[str, object]:
+    """Run the command to its end; the content of result.json."""
+    process = start(out, *options)
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return json.loads((out / "result.json").read_text())
+
+
+def stored(out: Path) -> StudyRecord:
+    (record,) = read_studies(Storage.in_folder(out), out)
+    return record
+
+
+def trainings(out: Path) -> list[int]:
+    """Processes that train into a folder of the study."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if "train" in words and state != "Z" and any(w.startswith(f"{out}/") for w in words):
+            found.append(int(entry.name))
+    return found
+
+
+def gone(out: Path) -> bool:
+    """Whether no training is left, allowing the kernel a moment."""
+    for _ in range(200):
+        if not trainings(out):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def check_whole(out: Path, reference: StudyRecord) -> None:
+    """Every slot has exactly one value, and it is the one of an undisturbed search."""
+    record = stored(out)
+    assert sorted(trial.key for trial in record.trials) == KEYS
+    values = {trial.key: (trial.state, trial.accuracy) for trial in record.trials}
+    assert values == {trial.key: (trial.state, trial.accuracy) for trial in reference.trials}

@@ -1,0 +1,86 @@
+"""Drivers and trainings killed for real, at random moments: nothing lost, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from searches import KEYS, check_whole, finish, gone, start, stored, trainings
+
+from fixnorm.tuning.record import StudyRecord
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    """The same search, undisturbed."""
+    out = tmp_path_factory.mktemp("reference") / "study"
+    result = finish(out)
+    assert result["trials"] in (4, 5)  # the largest alpha may be free
+    record = stored(out)
+    assert sorted(trial.key for trial in record.trials) == KEYS
+    return record
+
+
+def test_the_driver_killed_ten_times(tmp_path: Path, reference: StudyRecord) -> None:
+    out, moments = tmp_path / "study", random.Random(0)
+    kills = 0
+    while kills < 10:
+        driver = start(out)
+        # Most of the time goes into starting; from then on it trains.
+        for _ in range(600):
+            if trainings(out) or driver.poll() is not None:
+                break
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0.0, 6.0))
+        if driver.poll() is not None:
+            break  # it was done before the kill: there is nothing left to kill
+        driver.send_signal(signal.SIGKILL)
+        driver.communicate()
+        kills += 1
+        assert gone(out), "a training outlived its driver"
+    finish(out)
+    check_whole(out, reference)
+    assert kills >= 4
+
+
+def test_trainings_killed_ten_times(tmp_path: Path, reference: StudyRecord) -> None:
+    out, moments = tmp_path / "study", random.Random(1)
+    driver = start(out)
+    kills = 0
+    while kills < 10 and driver.poll() is None:
+        time.sleep(moments.uniform(0.1, 3.0))
+        running = trainings(out)
+        if running:
+            os.kill(moments.choice(running), signal.SIGKILL)
+            kills += 1
+    said, _ = driver.communicate(timeout=600)
+    assert driver.returncode == 0, said
+    assert "trying again" in said
+    assert kills == 10
+    check_whole(out, reference)
+    assert gone(out)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_search_and_leaves_nothing_running(
+    tmp_path: Path, reference: StudyRecord, number: signal.Signals
+) -> None:
+    out = tmp_path / "study"
+    driver = start(out)
+    while not trainings(out):
+        assert driver.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.0)
+    driver.send_signal(number)
+    said, _ = driver.communicate(timeout=120)
+    assert driver.returncode == 128 + number, said
+    assert said.strip().splitlines()[-1].endswith("the same command goes on from there")
+    assert gone(out)
+    finish(out)
+    check_whole(out, reference)
