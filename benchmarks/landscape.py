@@ -53,6 +53,7 @@ class Recorder:
         self.points: dict[Trial, dict[str, Any]] = {}
 
     def record(self, seed: int) -> None:
+        """Train the whole grid with a seed."""
         for k, lr in enumerate(LRS):
             self._point(Trial(Slot(0, k, lr, PAPER.alphas[0], SHORT), seed))
             for i, alpha in reversed(list(enumerate(PAPER.alphas))):
@@ -95,6 +96,7 @@ class Recorder:
         }
 
     def content(self) -> dict[str, Any]:
+        """Of the JSON file."""
         return {
             "name": self.recipe.name,
             "tuned": ["lr", "alpha"],

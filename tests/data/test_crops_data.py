@@ -13,8 +13,8 @@ from torchvision import transforms
 from fixnorm.data import DataSettings
 from fixnorm.data.crops import Boxes, flips, padded_boxes, resized_boxes
 from fixnorm.data.memory import cropped, flipped
-from fixnorm.data.resample import resized_crops
 from fixnorm.data.pixels import Normalize, to_pixels
+from fixnorm.data.resample import resized_crops
 from fixnorm.data.transforms import eval_image, fit, policy, train_image
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args

@@ -67,11 +67,10 @@ def test_trainings_killed_ten_times(tmp_path: Path, reference: StudyRecord) -> N
     assert gone(out)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_search_and_leaves_nothing_running(
-    tmp_path: Path, reference: StudyRecord, number: signal.Signals
+def test_ctrl_c_stops_the_search_and_leaves_nothing_running(
+    tmp_path: Path, reference: StudyRecord
 ) -> None:
-    out = tmp_path / "study"
+    out, number = tmp_path / "study", signal.SIGINT
     driver = start(out)
     while not trainings(out):
         assert driver.poll() is None
@@ -84,3 +83,19 @@ def test_a_signal_stops_the_search_and_leaves_nothing_running(
     assert gone(out)
     finish(out)
     check_whole(out, reference)
+
+
+def test_trials_of_several_processes_die_with_the_driver(tmp_path: Path) -> None:
+    """torchrun, killed, would leave its processes behind."""
+    out = tmp_path / "study"
+    options = ("--nproc-per-trial", "2", "--workers", "1", "--fractions", "1", "--alphas", "0.5")
+    driver = start(out, *options)
+    while len(trainings(out)) < 3:  # torchrun and its two processes
+        assert driver.poll() is None
+        time.sleep(0.05)
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    assert gone(out)
+    result = finish(out, *options)
+    assert (result["trials"], result["failed"]) == (2, 0)
+    assert stored(out).over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -28,6 +29,8 @@ class SearchView:
         self.study, self.source, self.workers = study, source, workers
         self._title = title
         self._progress: dict[Job, float] = {}
+        self._started: dict[str, float] = {}
+        self._waits: list[float] = []
         self._live = Live(
             get_renderable=self._view,
             console=self.console,
@@ -56,6 +59,7 @@ class SearchView:
     def started(self, job: Job) -> None:
         """A training has started."""
         self._progress[job] = 0.0
+        self._started[job.key] = time.monotonic()
 
     def died(self, job: Job, reason: str) -> None:
         """It was killed and will be tried again."""
@@ -64,6 +68,9 @@ class SearchView:
 
     def ended(self, record: TrialRecord) -> None:
         """It is over."""
+        started = self._started.pop(record.key, None)
+        if started is not None and record.seconds is not None:
+            self._waits.append(max(time.monotonic() - started - record.seconds, 0.0))
         if record.state == "failed":
             self.message(f"{record.key} failed: {record.reason}")
         if not self.console.is_terminal:
@@ -99,15 +106,18 @@ class SearchView:
         return line
 
     def _left(self, spent: float, running: float) -> str:
-        """By what trainings have taken so far; free slots make it less."""
-        timed = [t for t in self.study.ended.values() if t.seconds is not None and t.cost]
+        """By what trainings have taken so far, their start included; free slots make it less."""
+        ended = self.study.ended.values()
+        timed = [t for t in ended if t.seconds is not None and t.cost]
         length = sum(t.cost for t in timed)
-        if not length:
+        if not length or not self._waits:
             return "time left: not known yet"
         pace = sum(t.seconds or 0.0 for t in timed) / length
-        filled = sum(t.fraction for t in self.study.ended.values() if t.state == "free")
-        seconds = pace * max(self.source.cost - spent - running - filled, 0.0) / self.workers
-        return f"at most {_duration(seconds)} left"
+        filled = sum(t.fraction for t in ended if t.state == "free")
+        training = pace * max(self.source.cost - spent - running - filled, 0.0)
+        to_start = max(self.source.trainings - len(ended) - len(self._progress), 0)
+        waiting = to_start * sum(self._waits) / len(self._waits)
+        return f"at most {_duration((training + waiting) / self.workers)} left"
 
 
 def rounds_table(source: PlanSource, progress: dict[Job, float] | None = None) -> Table:

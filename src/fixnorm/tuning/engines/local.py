@@ -26,8 +26,7 @@ class LocalEngine:
         self.runs = runs
         self._threads = max(cores() // (workers * runs.processes), 1)
         self._devices = _devices(gpus)
-        share = gpus // workers
-        self._free = [self._devices[i * share : (i + 1) * share] for i in range(workers)]
+        self._free = _shares(self._devices, workers, runs.processes)
         self._workers = workers
         self._running: dict[Job, tuple[subprocess.Popen[bytes], list[str]]] = {}
 
@@ -75,6 +74,19 @@ def _devices(gpus: int) -> list[str]:
     """The names of the GPUs that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[:gpus] if visible else [str(i) for i in range(gpus)]
+
+
+def _shares(devices: list[str], workers: int, processes: int) -> list[list[str]]:
+    """The GPUs of each worker; more workers than GPUs share them."""
+    share = max(len(devices) // workers, 1)
+    if devices and share < processes:
+        raise ValueError(
+            f"{workers} trials of {processes} processes need {workers * processes} GPUs but there"
+            f" are {len(devices)}: lower --workers or --nproc-per-trial"
+        )
+    if not devices:
+        return [[] for _ in range(workers)]
+    return [[devices[(i * share + k) % len(devices)] for k in range(share)] for i in range(workers)]
 
 
 def cores() -> int:

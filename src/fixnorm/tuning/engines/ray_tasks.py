@@ -127,7 +127,7 @@ class RayEngine:
             code = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
-            return Died(" ".join(str(cause).split()) or type(cause).__name__)
+            return Died(" ".join(str(cause).split()) or type(cause).__name__, killed=True)
         return self.runs.ended(job, code)
 
     def _nodes(self) -> list[dict[str, float]]:

@@ -1,0 +1,235 @@
+"""The driver and local processes, with small programs in the place of trainings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fixnorm import recipes
+from fixnorm.tuning.driver import search
+from fixnorm.tuning.engines import Refused
+from fixnorm.tuning.engines.local import LocalEngine, _shares, cores, default_workers
+from fixnorm.tuning.engines.process import leashed
+from fixnorm.tuning.job import Job
+from fixnorm.tuning.plan import SearchSpace
+from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.tuning.run import TrialRuns
+from fixnorm.tuning.search import RecipeSearch
+from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.strategies import PlanStrategy
+
+TRAINS = """
+import json, os, pathlib, sys
+out = pathlib.Path(sys.argv[1]); out.mkdir(parents=True, exist_ok=True)
+lives = len(list(out.glob("life*"))) + 1
+(out / f"life{lives}").write_text(os.environ["OMP_NUM_THREADS"])
+def finish(accuracy=70.0, diverged=False):
+    (out / "result.json").write_text(json.dumps({"accuracy": accuracy, "diverged": diverged,
+        "epochs": 1, "seconds": 0.1, "largest_scale": None}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs(TrialRuns):
+    """Runs of a program instead of trainings."""
+
+    program: str
+
+    def command(self, job: Job) -> list[str]:
+        """The program, with the run's folder and lr."""
+        return [sys.executable, "-c", TRAINS + self.program, str(self.folder_of(job)), str(job.lr)]
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def started(self, job: Job) -> None:
+        pass
+
+    def died(self, job: Job, reason: str) -> None:
+        self.words.append(f"{job.key} {reason}")
+
+    def ended(self, record: TrialRecord) -> None:
+        self.words.append(f"{record.key} {record.state}")
+
+    def tick(self, progress: dict[Job, float]) -> None:
+        pass
+
+
+def searched(tmp_path: Path, program: str) -> tuple[StudyRecord, Heard]:
+    """Two trials, lr 1 and lr 2."""
+    space = SearchSpace(lr_min=0.1, lr_max=0.2, splits=2, fractions=(1.0,), alphas=(1.0,))
+    runs = Programs(
+        recipe=recipes.get("digits"),
+        settings=(),
+        data=None,
+        folder=tmp_path / "runs",
+        program=program,
+    )
+    heard = Heard()
+    of_runs = RecipeSearch(
+        strategy=PlanStrategy(space=space), runs=runs, storage=Storage.in_folder(tmp_path)
+    )
+    with of_runs.owned() as (study, source):
+        search(study, source, LocalEngine(runs, workers=2), heard)
+        return study.record(), heard
+
+
+def test_results_become_values(tmp_path: Path) -> None:
+    record, _ = searched(tmp_path, "finish(float(sys.argv[2]))")
+    assert [t.accuracy for t in record.trials] == [0.15, 0.2]
+    assert record.over
+
+
+def test_cores_are_divided(tmp_path: Path) -> None:
+    searched(tmp_path, "finish()")
+    assert (tmp_path / "runs" / "lr1-0-seed0" / "life1").read_text() == str(max(cores() // 2, 1))
+
+
+def test_a_diverged_training_closes_its_slot(tmp_path: Path) -> None:
+    record, _ = searched(tmp_path, "finish(None, diverged=True); sys.exit(1)")
+    assert [t.state for t in record.trials] == ["diverged"] * 2
+    assert record.trials[0].reason == "the loss was not finite after epoch 1"
+
+
+def test_a_crash_is_tried_three_times(tmp_path: Path) -> None:
+    record, heard = searched(tmp_path, "raise RuntimeError('no such kernel')")
+    assert [t.state for t in record.trials] == ["failed"] * 2
+    assert record.trials[0].reason == "exit code 1: RuntimeError: no such kernel"
+    assert len(list((tmp_path / "runs" / "lr1-0-seed0").glob("life*"))) == 3
+    assert heard.words.count("lr1-0-seed0 exit code 1: RuntimeError: no such kernel") == 2
+
+
+def test_a_crash_that_mends_itself(tmp_path: Path) -> None:
+    record, _ = searched(tmp_path, "finish() if lives == 3 else sys.exit(7)")
+    assert [t.state for t in record.trials] == ["trained"] * 2
+
+
+def test_many_kills_are_survived(tmp_path: Path) -> None:
+    program = "import signal\nfinish() if lives == 12 else os.kill(os.getpid(), signal.SIGKILL)"
+    record, heard = searched(tmp_path, program)
+    assert [t.state for t in record.trials] == ["trained"] * 2
+    assert heard.words.count("lr1-0-seed0 signal 9") == 11
+
+
+def test_a_refused_training_ends_the_search_and_loses_nothing(tmp_path: Path) -> None:
+    program = "print('fixnorm: data folder /x does not exist', file=sys.stderr); sys.exit(2)"
+    with pytest.raises(Refused, match=r"^data folder /x does not exist$"):
+        searched(tmp_path, program)
+    record, _ = searched(tmp_path, "finish()")
+    assert [t.state for t in record.trials] == ["trained"] * 2
+
+
+def test_a_result_of_a_killed_run_is_not_taken(tmp_path: Path) -> None:
+    """A half-written or strange result.json counts as none."""
+    program = "(out / 'result.json').write_text('{') if lives == 1 else finish()\nsys.exit(0)"
+    record, _ = searched(tmp_path, program)
+    assert [t.state for t in record.trials] == ["trained"] * 2
+
+
+# -- GPUs and workers ------------------------------------------------------------------------------
+
+
+def test_gpus_are_divided() -> None:
+    assert _shares(["0", "1", "2", "3"], 2, 2) == [["0", "1"], ["2", "3"]]
+    assert _shares(["0", "1"], 4, 1) == [["0"], ["1"], ["0"], ["1"]]
+    assert _shares([], 2, 1) == [[], []]
+    with pytest.raises(ValueError, match="2 trials of 4 processes need 8 GPUs but there are 4"):
+        _shares(["0", "1", "2", "3"], 2, 4)
+
+
+def test_each_trial_sees_its_own_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    runs = Programs(
+        recipe=recipes.get("digits"),
+        settings=(),
+        data=None,
+        folder=tmp_path,
+        program="(out / 'gpu').write_text(os.environ['CUDA_VISIBLE_DEVICES']); finish()",
+    )
+    engine = LocalEngine(runs, workers=2, gpus=2)
+    jobs = [Job(key=f"job{i}", round="points", index=i, lr=1.0) for i in range(2)]
+    for job in jobs:
+        engine.start(job)
+    ended = 0
+    while ended < 2:
+        ended += len(engine.wait(1.0))
+    assert sorted((tmp_path / f"job{i}" / "gpu").read_text() for i in range(2)) == ["5", "7"]
+
+
+def test_workers_by_default() -> None:
+    assert default_workers(gpus=8, processes=2) == 4
+    assert default_workers(gpus=1, processes=2) == 1
+    assert default_workers(gpus=0, processes=1) == cores()
+
+
+# -- the command line of a trial -------------------------------------------------------------------
+
+
+def test_command_and_recipe_agree(tmp_path: Path) -> None:
+    runs = TrialRuns(
+        recipe=recipes.get("resnet50d-120"), settings=("workers=4",), data=None, folder=tmp_path
+    )
+    job = Job(key="lr1-0-seed1", round="lr round 1", index=0, lr=0.8, alpha=0.5, fraction=0.2)
+    recipe = runs.recipe_of(job)
+    assert (recipe.epochs, recipe.warmup_epochs, recipe.lr, recipe.alpha) == (24, 4.0, 0.8, 0.5)
+    words = runs.command(job)
+    assert words[1:6] == ["-m", "fixnorm", "train", "resnet50d-120", "--method"]
+    for pair in ("workers=4", "lr=0.8", "alpha=0.5", "epochs=24", "seed=0"):
+        assert pair in words
+
+
+def test_a_short_training_keeps_three_quarters_after_warm_up(tmp_path: Path) -> None:
+    runs = TrialRuns(recipe=recipes.get("digits"), settings=(), data=None, folder=tmp_path)
+    job = Job(key="x", round="lr round 1", index=0, lr=0.8, alpha=0.5, fraction=0.2)
+    recipe = runs.recipe_of(job)
+    assert (recipe.epochs, recipe.warmup_epochs) == (3, 0.75)
+
+
+# -- the leash -------------------------------------------------------------------------------------
+
+
+def test_a_process_dies_with_its_parent(tmp_path: Path) -> None:
+    """The parent starts a leashed sleep, says its pid, and is killed."""
+    program = (
+        "import json, os, subprocess, sys, time\n"
+        "words = [w if w != 'PID' else str(os.getpid()) for w in json.loads(sys.argv[1])]\n"
+        "child = subprocess.Popen([*words, 'sleep', '600'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, json.dumps(leashed("PID"))],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    command = Path(f"/proc/{child}/cmdline")
+    while b"sleep" not in command.read_bytes().split(b"\0")[0]:
+        time.sleep(0.01)
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    for _ in range(500):
+        if not command.exists() or not command.read_bytes():
+            return
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the process outlived its parent")
+
+
+def test_a_leash_without_a_parent_runs_nothing() -> None:
+    command = [*leashed("1"), sys.executable, "-c", "print('ran')"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ran" not in done.stdout
+    assert "process 1, which asked for this, is gone" in done.stderr
