@@ -186,9 +186,11 @@ def test_what_a_search_leaves(study: Path) -> None:
 @pytest.mark.skipif(chromium.browser() is None, reason="needs Chromium: apt install chromium")
 def test_the_page_in_a_browser(study: Path) -> None:
     seen = chromium.inspect(study / "report.html")
-    figures = {"learning-rate": 2, "alpha": 1, "progress": 1}
-    curves = {f"curves-{name}": 5 for name in ("lr-round-1", "lr-round-2", "alpha-round")}
-    assert seen.problems(figures | curves) == []
+    panels = {"learning-rate": 2, "alpha": 1, "progress": 1}
+    panels |= {f"curves-{name}": 5 for name in ("lr-round-1", "lr-round-2", "alpha-round")}
+    wanted = {f"study-1-digits-fixnorm-paper-{name}": n for name, n in panels.items()}
+    assert seen.problems(set(wanted)) == []
+    assert {name: len(boxes) for name, boxes in seen.figures.items()} == wanted
     assert seen.console == []
 
 
