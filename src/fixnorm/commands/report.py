@@ -12,7 +12,7 @@ def report(
     studies: Annotated[list[Path], typer.Argument(help="Folders of fixnorm tune.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write [default: the study's own folder; for several: report]."),
+        typer.Option(help="Where to write (default: the study's own folder; for several: report)."),
     ] = None,
     storage: Annotated[
         str | None, typer.Option(help="Database of the study, if it is not in its folder.")

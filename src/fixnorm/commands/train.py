@@ -23,7 +23,7 @@ def train(
         typer.Option(help="Folder of the images, with train/ and val/; digits needs none."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE-METHOD-SEED].")
+        Path | None, typer.Option(help="Folder of the run (default: runs/RECIPE-METHOD-SEED).")
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="weight-decay, algorithm1, wn-fc or fixnorm.")

@@ -9,6 +9,8 @@ import typer
 
 from fixnorm.tuning.plan import PAPER
 
+_BASELINE, _WHERE = "bo-weight-decay", "Where it runs"
+
 
 def tune(
     recipe: Annotated[
@@ -18,7 +20,7 @@ def tune(
         Path | None, typer.Option(help="Folder of the images; digits needs none.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the study [default: runs/tune-RECIPE].")
+        Path | None, typer.Option(help="Folder of the study (default: runs/tune-RECIPE).")
     ] = None,
     method: Annotated[
         str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")
@@ -45,10 +47,18 @@ def tune(
         float, typer.Option(help="unimodal: difference in accuracy that noise does not explain.")
     ] = 0.3,
     seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1,
-    budget: Annotated[int, typer.Option(help="bo-weight-decay: number of trainings.")] = 25,
-    sampler: Annotated[str, typer.Option(help="bo-weight-decay: gp, tpe or random.")] = "gp",
-    weight_decay_min: Annotated[float, typer.Option(help="bo-weight-decay: lower end.")] = 1e-5,
-    weight_decay_max: Annotated[float, typer.Option(help="bo-weight-decay: upper end.")] = 5e-4,
+    budget: Annotated[
+        int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)
+    ] = 25,
+    sampler: Annotated[
+        str, typer.Option(help="gp (Gaussian process), tpe or random.", rich_help_panel=_BASELINE)
+    ] = "gp",
+    weight_decay_min: Annotated[
+        float, typer.Option(help="Lower end of the weight-decay range.", rich_help_panel=_BASELINE)
+    ] = 1e-5,
+    weight_decay_max: Annotated[
+        float, typer.Option(help="Upper end of the weight-decay range.", rich_help_panel=_BASELINE)
+    ] = 5e-4,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a field of the recipe: key=value.")
     ] = None,
@@ -57,19 +67,37 @@ def tune(
     ] = False,
     storage: Annotated[
         str | None,
-        typer.Option(help="Database of the study, postgresql://… [default: OUT/study.db]."),
+        typer.Option(
+            help="Database of the study, postgresql://… (default: OUT/study.db).",
+            rich_help_panel=_WHERE,
+        ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    engine: Annotated[str, typer.Option(help="local or ray.", rich_help_panel=_WHERE)] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="local: trials at a time [default: one a GPU or core]")
+        int | None,
+        typer.Option(
+            min=1,
+            help="local: trials at a time (default: one a GPU or core)",
+            rich_help_panel=_WHERE,
+        ),
     ] = None,
     nproc_per_trial: Annotated[
-        int, typer.Option(min=1, help="Processes of each trial, under torchrun.")
+        int,
+        typer.Option(
+            min=1, help="Processes of each trial, under torchrun.", rich_help_panel=_WHERE
+        ),
     ] = 1,
-    gpus_per_trial: Annotated[float, typer.Option(min=0, help="ray: GPUs of a trial.")] = 0,
-    cpus_per_trial: Annotated[float, typer.Option(min=0, help="ray: cores of a trial.")] = 1,
+    gpus_per_trial: Annotated[
+        float, typer.Option(min=0, help="ray: GPUs of a trial.", rich_help_panel=_WHERE)
+    ] = 0,
+    cpus_per_trial: Annotated[
+        float, typer.Option(min=0, help="ray: cores of a trial.", rich_help_panel=_WHERE)
+    ] = 1,
     address: Annotated[
-        str | None, typer.Option(help="ray: address of the cluster [default: a new local one].")
+        str | None,
+        typer.Option(
+            help="ray: address of the cluster (default: a new local one).", rich_help_panel=_WHERE
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print trials, cost and an estimate; train nothing.")
