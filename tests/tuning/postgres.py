@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,24 @@ class Server:
 
     port: int
 
-    def url(self, *, password: str = PASSWORD, database: str = "postgres") -> str:
+    def url(self, database: str, *, password: str = PASSWORD) -> str:
         return f"postgresql://tuner:{password}@127.0.0.1:{self.port}/{database}"
+
+    def new(self, database: str) -> str:
+        """Make an empty database; its URL."""
+        self.tell(f"CREATE DATABASE {database}")
+        return self.url(database)
+
+    def tell(self, order: str) -> None:
+        psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(order)
+
+    def drop_connections(self, database: str) -> None:
+        """What a restart or a network does to them."""
+        self.tell(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +93,9 @@ def _account() -> str | None:
 
 
 def _run(account: str | None, *command: str | Path) -> None:
+    as_account: Any = {}
+    if account:
+        as_account = {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": ()}
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -83,7 +103,7 @@ def _run(account: str | None, *command: str | Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         cwd="/",
-        user=account,
+        **as_account,
         timeout=120,
         check=False,
     )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from searches import command, finish, gone, stored, trainings
 
 from fixnorm.commands.train import configured
 from fixnorm.tuning.driver import search as run_search
-from fixnorm.tuning.engines import ray_tasks
+from fixnorm.tuning.engines import ray_tasks, ray_worker
 from fixnorm.tuning.engines.engine import Died, Engine
 from fixnorm.tuning.engines.local import LocalEngine
 from fixnorm.tuning.engines.ray_tasks import RayEngine
@@ -99,6 +100,38 @@ def test_no_cluster_at_the_address(tmp_path: Path, capfd: pytest.CaptureFixture[
     with pytest.raises(ValueError, match=r"^no Ray cluster at 127\.0\.0\.1:9 \(no answer in 20 s"):
         RayEngine(runs_in(tmp_path, epochs=2), address="127.0.0.1:9")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_that_another_process_still_holds_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost node's training may have a moment to live, and a second one would be refused."""
+    lock, log = tmp_path / "run" / ".lock", tmp_path / "log"
+    lock.parent.mkdir()
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    hold += "; f.write('process 7 on there'); f.flush(); print(); input()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+
+    def train() -> int:
+        words = [sys.executable, "-c", "print('trained'); raise SystemExit(3)"]
+        return ray_worker.train(words, log, lock, threads=1, devices=None, folder=tmp_path)
+
+    monkeypatch.setattr(ray_worker, "_PATIENCE", 0.0)
+    with pytest.raises(OSError, match="run is still in use by process 7 on there"):
+        train()
+    assert not log.exists()
+
+    monkeypatch.setattr(ray_worker, "_PATIENCE", PATIENCE)
+    release = threading.Timer(0.5, holder.communicate, [b"\n"])
+    release.start()
+    assert train() == 3
+    release.join()
+    assert holder.returncode == 0
+    assert log.read_text() == "trained\n"
 
 
 # -- on a cluster ----------------------------------------------------------------------------------

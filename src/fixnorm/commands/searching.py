@@ -68,6 +68,7 @@ class Wanted:
     gpus_per_trial: float
     cpus_per_trial: float
     address: str | None
+    study: str | None
     dry_run: bool
     as_json: bool
 
@@ -116,7 +117,7 @@ def run(wanted: Wanted) -> None:
     if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
         storage.check()
         strategy = centred(strategy, wanted.from_weight_decay, runs, new_engine())
-    search = RecipeSearch(strategy=strategy, runs=runs, storage=storage)
+    search = RecipeSearch(strategy=strategy, runs=runs, storage=storage, named=wanted.study)
     answer = searched(search, folder, new_engine)
     if wanted.as_json:
         print(json.dumps(answer, indent=2))
@@ -157,9 +158,10 @@ def searched(
     from fixnorm.report.notes import notes
 
     with ExitStack() as stack:
+        engine = new_engine()  # first: one that is refused leaves no study behind
+        stack.callback(engine.stop)
         interrupt = stack.enter_context(Interrupt())
         study, source = stack.enter_context(search.owned())
-        engine = new_engine()
         title = (
             f"{search.runs.recipe.name} by {search.strategy.method} ({search.strategy.name}):"
             f" at most {source.trainings} trainings, {source.cost:g} T_max"

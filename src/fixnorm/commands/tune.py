@@ -72,6 +72,13 @@ def tune(
             rich_help_panel=_WHERE,
         ),
     ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the study in its database (default: RECIPE-METHOD-PLAN).",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.", rich_help_panel=_WHERE)] = "local",
     workers: Annotated[
         int | None,
@@ -96,7 +103,8 @@ def tune(
     address: Annotated[
         str | None,
         typer.Option(
-            help="ray: address of the cluster (default: a new local one).", rich_help_panel=_WHERE
+            help="ray: address of the cluster (default: RAY_ADDRESS, or a new local one).",
+            rich_help_panel=_WHERE,
         ),
     ] = None,
     dry_run: Annotated[
@@ -140,6 +148,7 @@ def tune(
             gpus_per_trial=gpus_per_trial,
             cpus_per_trial=cpus_per_trial,
             address=address,
+            study=study,
             dry_run=dry_run,
             as_json=as_json,
         )

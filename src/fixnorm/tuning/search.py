@@ -25,12 +25,14 @@ class RecipeSearch:
     strategy: Strategy
     runs: TrialRuns
     storage: Storage
+    named: str | None = None
+    """Another name for the study than its own."""
 
     @property
     def name(self) -> str:
         """Of the study in its database."""
         recipe = self.runs.recipe.name
-        return f"{recipe}-{self.strategy.method}-{self.strategy.name}"
+        return self.named or f"{recipe}-{self.strategy.method}-{self.strategy.name}"
 
     def settings(self) -> dict[str, Any]:
         """All that the search depends on: a study of others is not continued."""

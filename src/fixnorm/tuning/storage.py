@@ -20,6 +20,8 @@ __all__ = ["Storage"]
 
 _PATIENCE = 5.0
 """Seconds for a database server to notice that the last owner's connection is gone."""
+_KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
+"""Seconds, and tries, after which the server lets go of an owner whose machine is gone."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,10 @@ class Storage:
         """By URL, with the driver that is installed by the ``postgres`` extra."""
         try:
             parsed = make_url(url)
-        except sqlalchemy.exc.ArgumentError:
+        except (sqlalchemy.exc.ArgumentError, ValueError):
+            # Not shown: there may be a password in it.
             raise ValueError(
-                f"--storage must be a URL such as postgresql://USER@HOST/DB but got {url!r}"
+                "--storage must be a URL such as postgresql://USER@HOST/DB but is none"
             ) from None
         dialect = parsed.get_backend_name()
         if dialect not in ("sqlite", "postgresql"):
@@ -52,7 +55,14 @@ class Storage:
     @property
     def shown(self) -> str:
         """For people: without the password."""
-        return self.file.as_posix() if self.file else make_url(self.url).render_as_string()
+        if self.file is not None:
+            return self.file.as_posix()
+        return make_url(self.url).set(query={}).render_as_string()  # a query may hold it, too
+
+    @property
+    def elsewhere(self) -> str:
+        """What to give for another place."""
+        return "another --study" if self.file is None else "another --out"
 
     @property
     def file(self) -> Path | None:
@@ -105,7 +115,7 @@ class Storage:
             raise ValueError(f"cannot open {self.shown}: {_first_line(error)}") from None
         try:
             yield storage
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
             raise OSError(
                 f"lost {self.shown}: {_first_line(error)}; the same command goes on"
             ) from error
@@ -124,6 +134,8 @@ class Storage:
         try:
             with engine.connect() as connection:  # the server frees the lock when this is gone
                 ask = sqlalchemy.text("SELECT pg_try_advisory_lock(hashtext(:name))")
+                for setting, value in _KEEPALIVE.items():
+                    connection.execute(sqlalchemy.text(f"SET tcp_keepalives_{setting} = {value}"))
                 deadline = time.monotonic() + _PATIENCE
                 while not connection.execute(ask, {"name": f"fixnorm {study}"}).scalar():
                     if time.monotonic() > deadline:
@@ -135,5 +147,9 @@ class Storage:
 
 
 def _first_line(error: Exception) -> str:
-    cause = getattr(error, "orig", None) or error
+    """The database's own word, of which Optuna and SQLAlchemy make many."""
+    cause: BaseException = error
+    if isinstance(error, optuna.exceptions.StorageInternalError) and error.__cause__ is not None:
+        cause = error.__cause__
+    cause = getattr(cause, "orig", None) or cause
     return str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__

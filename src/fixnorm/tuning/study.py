@@ -26,6 +26,7 @@ __all__ = ["Study", "read_studies"]
 
 _SETTINGS, _OWNER, _STATE = "fixnorm", "owner", "state"  # of the study
 _SLOT, _ENDED = "slot", "ended"  # of a trial
+_FOLDER = "folder"  # of the settings
 _POINTS = "points"
 
 
@@ -61,7 +62,10 @@ class Study:
         """Own the study, new or as it was left; refuses one of other settings or another's."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage.check()
-        settings = json.loads(json.dumps(settings))
+        place = {}
+        if storage.file is None and folder is not None:  # a server has studies of many folders
+            place[_FOLDER] = str(folder.resolve())
+        settings = json.loads(json.dumps({**settings, **place}))
         if storage.exists():
             _check_settings(storage, name, settings)
         try:
@@ -81,7 +85,7 @@ class Study:
             owner = _owner(storage, name) or used.owner
             raise ValueError(
                 f"study {name!r} in {storage.shown} belongs to {owner}: wait for it or give"
-                " another --out"
+                f" {storage.elsewhere}"
             ) from None
 
     # -- what is there -------------------------------------------------------------------------
@@ -177,7 +181,7 @@ class Study:
 
 
 def read_studies(storage: Storage, out: Path) -> list[StudyRecord]:
-    """All searches of a database, whoever owns them; changes nothing. Runs are under ``out``."""
+    """All searches under ``out``, whoever owns them; changes nothing."""
     storage.check()
     if not storage.exists():
         raise ValueError(f"{storage.shown} does not exist: no search has been run there")
@@ -188,7 +192,13 @@ def read_studies(storage: Storage, out: Path) -> list[StudyRecord]:
             for summary in optuna.get_all_study_summaries(database, include_best_trial=False)
             if _SETTINGS in summary.user_attrs
         ]
-        return [_read(study, out) for study in studies]
+        return [_read(study, out) for study in studies if _is_below(study, out)]
+
+
+def _is_below(study: optuna.Study, out: Path) -> bool:
+    """Whether its runs are in the folder; a file moves with its folder and does not say."""
+    folder = study.user_attrs[_SETTINGS].get(_FOLDER)
+    return folder is None or Path(folder).parent == out.resolve()
 
 
 def _read(study: optuna.Study, out: Path) -> StudyRecord:
@@ -216,7 +226,7 @@ def _check_settings(storage: Storage, name: str, settings: Mapping[str, Any]) ->
         more = f" and {len(different) - 4} more" if len(different) > 4 else ""
         raise ValueError(
             f"{storage.shown} holds a search of other settings: {', '.join(different[:4])}{more};"
-            " give another --out"
+            f" give {storage.elsewhere}"
         )
 
 
