@@ -145,7 +145,10 @@ class Study:
             assert ended.accuracy is not None
             self.optuna.tell(trial, ended.accuracy)
         elif ended.state == "diverged" and job.round == _POINTS:
-            self.optuna.tell(trial, 0.0)  # a sampler learns nothing from a trial without a value
+            # A sampler learns nothing from a trial without a value; zero would be a cliff that no
+            # smooth model of the rest survives.
+            known = [r.accuracy for r in self._records.values() if r.accuracy is not None]
+            self.optuna.tell(trial, min(known, default=0.0))
         else:
             self.optuna.tell(trial, state=TrialState.FAIL)
         number = self._numbers[job.key]
