@@ -1,16 +1,34 @@
-"""Classification data: embedded digits, image folders, CIFAR-10, Fashion-MNIST.
+"""Data to train on.
+
+Classification: embedded digits, image folders, CIFAR-10, Fashion-MNIST.
 
     data = open_data("cifar10", Path("cifar10"), settings=DataSettings(image_size=32), seed=0)
     for images, labels in data.train.batches(epoch=0, batch_size=128):
         ...
+
+Segmentation from Cityscapes' layout, detection from COCO's:
+
+    data = open_segmentation(Path("cityscapes"), settings=SegmentationSettings(), seed=0)
+    data = open_detection(Path("coco"), settings=DetectionSettings(), seed=0)
 
 A batch depends on (seed, epoch, position) alone: it has the same bits for any number of workers or
 ranks, after any resume, and whether the images live in memory or stream from disk.
 """
 
 try:
+    from fixnorm.data.coco import GroundTruth, Skipped
+    from fixnorm.data.dense_settings import DetectionSettings, SegmentationSettings
+    from fixnorm.data.detection import (
+        DetectionBatch,
+        DetectionData,
+        Result,
+        Target,
+        open_detection,
+    )
     from fixnorm.data.errors import DataError
-    from fixnorm.data.opening import Data, Progress, count_training_images, open_data
+    from fixnorm.data.opened import Progress
+    from fixnorm.data.opening import Data, count_training_images, open_data
+    from fixnorm.data.segmentation import SegmentationData, open_segmentation
     from fixnorm.data.settings import DataSettings
     from fixnorm.data.split import Batch, EvalSplit, Split, TrainSplit
 except ModuleNotFoundError as error:
@@ -25,10 +43,21 @@ __all__ = [
     "Data",
     "DataError",
     "DataSettings",
+    "DetectionBatch",
+    "DetectionData",
+    "DetectionSettings",
     "EvalSplit",
+    "GroundTruth",
     "Progress",
+    "Result",
+    "SegmentationData",
+    "SegmentationSettings",
+    "Skipped",
     "Split",
+    "Target",
     "TrainSplit",
     "count_training_images",
     "open_data",
+    "open_detection",
+    "open_segmentation",
 ]

@@ -40,16 +40,16 @@ def policy_seed(draws: NDArray[np.float64]) -> int:
     return int(draws[0, 3] * 2**32)
 
 
-def _position(u: NDArray[np.float64], room: NDArray[np.int64] | int) -> NDArray[np.int64]:
+def positions(u: NDArray[np.float64], room: NDArray[np.int64] | int) -> NDArray[np.int64]:
     """Uniform over 0 … room, both included."""
-    positions: NDArray[np.int64] = np.floor(u * (np.asarray(room) + 1)).astype(np.int64)
-    return positions
+    chosen: NDArray[np.int64] = np.floor(u * (np.asarray(room) + 1)).astype(np.int64)
+    return chosen
 
 
 def padded_boxes(draws: NDArray[np.float64], *, size: int, padding: int) -> Boxes:
     """Crops of `size` from images padded to size + 2·padding."""
     side = np.full(len(draws), size)
-    top, left = (_position(draws[:, column], 2 * padding) for column in (1, 2))
+    top, left = (positions(draws[:, column], 2 * padding) for column in (1, 2))
     return Boxes(top, left, side, side)
 
 
@@ -79,6 +79,6 @@ def resized_boxes(
         fallback_w = round(height * _RATIO[1])
     h = np.where(found, h[rows, first], fallback_h)
     w = np.where(found, w[rows, first], fallback_w)
-    top = np.where(found, _position(draws[:, 1], height - h), (height - fallback_h) // 2)
-    left = np.where(found, _position(draws[:, 2], width - w), (width - fallback_w) // 2)
+    top = np.where(found, positions(draws[:, 1], height - h), (height - fallback_h) // 2)
+    left = np.where(found, positions(draws[:, 2], width - w), (width - fallback_w) // 2)
     return Boxes(top, left, h, w)

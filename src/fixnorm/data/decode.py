@@ -1,13 +1,17 @@
-"""An image file to 8-bit RGB, whatever its mode."""
+"""An image file to 8-bit RGB, whatever its mode, or to the label ids it holds."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from fixnorm.data.errors import BrokenImageError, DataError
 
+T = TypeVar("T")
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -39,22 +43,42 @@ def _failure(path: Path, error: Exception) -> DataError:
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, UnidentifiedImageError):
         reason = "not an image"
+    return broken(path, reason)
+
+
+def broken(path: Path, reason: str) -> BrokenImageError:
+    """The error of a file that `skip_broken` may leave out."""
     return BrokenImageError(
         f"broken image {path}: {reason}; repair or remove it, or set skip_broken to leave it out"
     )
 
 
-def read_image(path: Path) -> Image.Image:
-    """The decoded file as RGB."""
+def _read(path: Path, convert: Callable[[Image.Image], T]) -> T:
     # Pillow's format plugins raise whatever a corrupt file makes them trip over
     try:
         with Image.open(io.BytesIO(path.read_bytes())) as image:
             image.load()
-            return to_rgb(image)
+            return convert(image)
     except MemoryError:
         raise
     except Exception as error:
         raise _failure(path, error) from error
+
+
+def read_image(path: Path) -> Image.Image:
+    """The decoded file as RGB."""
+    return _read(path, to_rgb)
+
+
+def _indices(image: Image.Image) -> NDArray[np.uint8]:
+    if image.mode not in ("L", "P"):
+        raise ValueError(f"labels must be 8-bit grey or palette pixels but are {image.mode}")
+    return np.array(image)
+
+
+def read_indices(path: Path) -> NDArray[np.uint8]:
+    """The decoded file as (height, width) numbers: grey values, or indices of its palette."""
+    return _read(path, _indices)
 
 
 def read_size(path: Path) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def _threads() -> int:
     return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
 
 
-def _each_chunk(
+def each_chunk(
     n: int, work: Callable[[int], T], *, skip_broken: bool, advance: Callable[[int], None]
 ) -> Iterator[list[tuple[int, T]]]:
     """`work(i)` for i < n in order, chunk by chunk, without the broken ones if they are skipped."""
@@ -66,7 +66,7 @@ def decode_all(
     n = len(images.labels)
     pixels = torch.empty(0, dtype=torch.uint8)
     kept: list[int] = []
-    for done in _each_chunk(
+    for done in each_chunk(
         n, lambda i: to_pixels(transform(images.image(i))), skip_broken=skip_broken, advance=advance
     ):
         for i, one in done:
@@ -83,7 +83,28 @@ def decode_all(
     return Decoded(pixels[: len(kept)], np.array(kept, dtype=np.int64))
 
 
+class Headers(NamedTuple):
+    """What the headers of a set's files say."""
+
+    kept: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # (kept, 2): height, width
+
+
+def read_headers(
+    n: int,
+    size: Callable[[int], tuple[int, int]],
+    *,
+    skip_broken: bool,
+    advance: Callable[[int], None],
+) -> Headers:
+    """`size(i)` for i < n, without the broken ones if they are skipped."""
+    chunks = each_chunk(n, size, skip_broken=skip_broken, advance=advance)
+    found = [pair for done in chunks for pair in done]
+    kept = np.array([i for i, _ in found], dtype=np.int64)
+    return Headers(kept, np.array([s for _, s in found], dtype=np.int64).reshape(-1, 2))
+
+
 def readable_headers(images: Images, *, advance: Callable[[int], None]) -> NDArray[np.int64]:
     """Positions of the images whose file at least begins as an image."""
-    chunks = _each_chunk(len(images.labels), images.size, skip_broken=True, advance=advance)
-    return np.array([i for done in chunks for i, _ in done], dtype=np.int64)
+    n = len(images.labels)
+    return read_headers(n, images.size, skip_broken=True, advance=advance).kept

@@ -54,6 +54,10 @@ class PathTable:
         begin, end = self._ends[index], self._ends[index + 1]
         return Path(os.fsdecode(self._buffer[begin:end].tobytes()))
 
+    def subset(self, keep: NDArray[np.int64]) -> "PathTable":
+        """The names at these positions."""
+        return PathTable([self[int(i)] for i in keep])
+
 
 @dataclass(frozen=True)
 class FileImages:
@@ -76,7 +80,7 @@ class FileImages:
 
     def subset(self, keep: NDArray[np.int64]) -> "FileImages":
         """The images at these positions."""
-        return FileImages(PathTable([self.paths[int(i)] for i in keep]), self.labels[keep])
+        return FileImages(self.paths.subset(keep), self.labels[keep])
 
 
 @dataclass(frozen=True)

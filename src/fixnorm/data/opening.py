@@ -1,15 +1,16 @@
 """`open_data`: from a name and a folder to the two splits, or one clear error."""
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fixnorm.data.checks import check_channels
 from fixnorm.data.cifar import open_cifar10
+from fixnorm.data.classes import ClassReader
 from fixnorm.data.decoding import MixedSizesError, decode_all, readable_headers
 from fixnorm.data.digits import open_digits
 from fixnorm.data.errors import BrokenImageError, DataError
@@ -17,16 +18,18 @@ from fixnorm.data.folder import open_folder
 from fixnorm.data.idx import open_fashion_mnist
 from fixnorm.data.images import Images, Source
 from fixnorm.data.memory import MemoryEval, MemoryTrain
+from fixnorm.data.opened import (
+    MEMORY_LIMIT,
+    Counter,
+    OpenSet,
+    Progress,
+    check_folder,
+    check_some_left,
+)
 from fixnorm.data.settings import DataSettings
-from fixnorm.data.split import EvalSplit, TrainSplit
-from fixnorm.data.stream import StreamLoader
+from fixnorm.data.split import Batch, EvalSplit, TrainSplit
+from fixnorm.data.stream import stream_splits
 from fixnorm.data.transforms import eval_image, policy, train_base
-
-Progress = Callable[[int, int], None]
-"""Called with (files done, files in all) while a set is opened."""
-
-MEMORY_LIMIT = 2 * 10**9
-"""Bytes of pixels up to which `in_memory=None` keeps a set in memory."""
 
 _ROOTED = {
     "imagefolder": open_folder,
@@ -35,52 +38,19 @@ _ROOTED = {
 }
 
 
-@dataclass
-class Data:
-    """A set that is ready to train on."""
+@dataclass(kw_only=True)
+class Data(OpenSet[Batch]):
+    """A classification set that is ready to train on."""
 
-    name: str
     layout: str
-    classes: tuple[str, ...]
     channels: int
     image_size: int
-    train: TrainSplit
-    val: EvalSplit
-    memory_bytes: int | None
-    """Bytes of pixels held, None for a set that streams."""
-    broken: list[Path] = field(default_factory=list)
-    """Files left out by `skip_broken`; a streaming set adds those it meets (on this rank)."""
 
-    def describe(self) -> str:
-        """The set in one line."""
-        place = (
-            "streaming"
-            if self.memory_bytes is None
-            else f"{self.memory_bytes / 1e6:.0f} MB in memory"
-        )
-        line = (
-            f"{self.name} ({self.layout}): {len(self.train):,} train and {len(self.val):,} val"
-            f" images, {len(self.classes)} classes, {self.channels}×{self.image_size}×"
-            f"{self.image_size}, {place}"
-        )
-        return f"{line}; {len(self.broken)} broken left out" if self.broken else line
+    def _title(self) -> str:
+        return f"{self.name} ({self.layout})"
 
-    def close(self) -> None:
-        """End the loader processes, if there are any."""
-        self.train.close()
-        self.val.close()
-
-
-class _Counter:
-    """One count over both splits for the progress callback."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def __call__(self, n: int) -> None:
-        self._done += n
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+    def _shape(self) -> str:
+        return f"{self.channels}×{self.image_size}×{self.image_size}"
 
 
 def _find_source(name: str, root: Path | None) -> Source:
@@ -95,9 +65,7 @@ def _find_source(name: str, root: Path | None) -> Source:
         raise DataError(f"no data set is called {name!r}: {hint}")
     if root is None:
         raise DataError(f"{name} needs a folder: give the one that holds its files")
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"data folder {root} {what}: give the folder that holds the {name} files")
+    check_folder(root, name)
     return _ROOTED[name](root)
 
 
@@ -117,14 +85,6 @@ def _cut(source: Source, settings: DataSettings, where: str) -> Source:
     if len(val.labels) == 0:
         raise DataError(f"no images: val of {where} has none of the first {count} classes")
     return Source(source.layout, source.classes[:count], source.channels, train, val)
-
-
-def _check_channels(source: Source, settings: DataSettings, name: str) -> None:
-    for option, values in (("mean", settings.mean), ("std", settings.std)):
-        if len(values) not in (1, source.channels):
-            raise ValueError(
-                f"{option} must hold 1 or {source.channels} values for {name} but got {values}"
-            )
 
 
 def _check_classes_left(source: Source, kept: NDArray[np.int64], where: str) -> None:
@@ -154,14 +114,13 @@ def _broken(images: Images, kept: NDArray[np.int64]) -> list[Path]:
 
 
 def _into_memory(
-    name: str, where: str, source: Source, settings: DataSettings, seed: int, advance: _Counter
+    name: str, where: str, source: Source, settings: DataSettings, seed: int, advance: Counter
 ) -> Data:
     decode = partial(decode_all, skip_broken=settings.skip_broken, advance=advance)
     train = decode(source.train, partial(train_base, settings=settings))
     val = decode(source.val, partial(eval_image, settings=settings))
     _check_classes_left(source, train.kept, where)
-    if len(val.kept) == 0:
-        raise DataError(f"every validation image in {where} is broken: replace them")
+    check_some_left(len(val.kept), "validation", where)
     return Data(
         name=name,
         layout=source.layout,
@@ -179,28 +138,26 @@ def _into_memory(
 
 
 def _streaming(
-    name: str, where: str, source: Source, settings: DataSettings, seed: int, advance: _Counter
+    name: str, where: str, source: Source, settings: DataSettings, seed: int, advance: Counter
 ) -> Data:
     train, val = source.train, source.val
     broken: list[Path] = []
     if settings.skip_broken:
         kept, val_kept = (readable_headers(images, advance=advance) for images in (train, val))
         _check_classes_left(source, kept, where)
-        if len(val_kept) == 0:
-            raise DataError(f"every validation image in {where} is broken: replace them")
+        check_some_left(len(val_kept), "validation", where)
         broken += _broken(train, kept) + _broken(val, val_kept)
         train, val = train.subset(kept), val.subset(val_kept)
-    channels = source.channels
+    read = partial(ClassReader, settings=settings, channels=source.channels)
+    splits = stream_splits(read(train), read(val), settings, seed=seed, broken=broken)
     return Data(
         name=name,
         layout=source.layout,
         classes=source.classes,
-        channels=channels,
+        channels=source.channels,
         image_size=settings.image_size,
-        train=TrainSplit(
-            StreamLoader(train, settings, channels=channels, seed=seed, broken=broken), seed=seed
-        ),
-        val=EvalSplit(StreamLoader(val, settings, channels=channels, seed=None, broken=broken)),
+        train=splits.train,
+        val=splits.val,
         memory_bytes=None,
         broken=broken,
     )
@@ -213,7 +170,7 @@ def _listed(name: str, root: Path | None, settings: DataSettings) -> tuple[Sourc
     source = _find_source(name, root)
     where = name if root is None else str(root)
     source = _cut(source, settings, where)
-    _check_channels(source, settings, name)
+    check_channels(settings, channels=source.channels, name=name)
     return source, where
 
 
@@ -247,8 +204,8 @@ def open_data(
         in_memory = fits
     if in_memory:
         try:
-            return _into_memory(name, where, source, settings, seed, _Counter(progress, total))
+            return _into_memory(name, where, source, settings, seed, Counter(progress, total))
         except MixedSizesError:
             if settings.in_memory:
                 raise
-    return _streaming(name, where, source, settings, seed, _Counter(progress, total))
+    return _streaming(name, where, source, settings, seed, Counter(progress, total))

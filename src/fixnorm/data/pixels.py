@@ -1,10 +1,10 @@
 """From images to the tensors that a model sees."""
 
+from typing import Protocol
+
 import numpy as np
 import torch
 from PIL import Image
-
-from fixnorm.data.settings import DataSettings
 
 
 def to_pixels(image: Image.Image) -> torch.Tensor:
@@ -13,10 +13,18 @@ def to_pixels(image: Image.Image) -> torch.Tensor:
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
 
 
+class _Normalised(Protocol):
+    @property
+    def mean(self) -> tuple[float, ...]: ...
+
+    @property
+    def std(self) -> tuple[float, ...]: ...
+
+
 class Normalize:
     """uint8 images to float32: (x/255 − mean)/std, in torchvision's order of operations."""
 
-    def __init__(self, settings: DataSettings, *, channels: int) -> None:
+    def __init__(self, settings: _Normalised, *, channels: int) -> None:
         self._mean, self._std = (
             torch.tensor(values * channels if len(values) == 1 else values).view(1, -1, 1, 1)
             for values in (settings.mean, settings.std)

@@ -1,8 +1,9 @@
 """How images become tensors."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from fixnorm.data.checks import check_least, check_normalisation
 
 TrainCrop = Literal["none", "pad", "random-resized"]
 EvalCrop = Literal["none", "resnet", "efficientnet"]
@@ -59,23 +60,12 @@ class DataSettings:
             if getattr(self, name) not in get_args(kind):
                 choices = ", ".join(get_args(kind))
                 raise ValueError(f"{name} must be one of {choices} but got {getattr(self, name)!r}")
-        for name, least in (
-            ("image_size", 1),
-            ("padding", 0),
-            ("workers", 0),
-            ("classes", 1),
-            ("train_per_class", 1),
-            ("val_per_class", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least} but got {value}")
+        check_least(
+            self, image_size=1, padding=0, workers=0, classes=1, train_per_class=1, val_per_class=1
+        )
         if not 0 < self.min_scale <= 1:
             raise ValueError(f"min_scale must be in (0, 1] but got {self.min_scale}")
-        if not all(math.isfinite(m) for m in self.mean):
-            raise ValueError(f"mean must be finite but got {self.mean}")
-        if not all(math.isfinite(s) and s > 0 for s in self.std):
-            raise ValueError(f"std must be positive and finite but got {self.std}")
+        check_normalisation(self.mean, self.std)
         if self.in_memory and self.auto_augment is not None:
             raise ValueError(
                 f"auto_augment={self.auto_augment!r} works on single images and in_memory=True on"

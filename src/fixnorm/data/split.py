@@ -1,7 +1,8 @@
 """Which samples make which batch on which rank; the loaders below only fetch them."""
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,18 +13,24 @@ from fixnorm.data.errors import DataError
 
 
 class Batch(NamedTuple):
-    """Normalised float32 images (n, channels, size, size) and int64 labels (n,)."""
+    """Normalised float32 images (n, channels, height, width) and int64 labels.
+
+    Labels are (n,) for classes of images, (n, height, width) for classes of pixels.
+    """
 
     images: torch.Tensor
     labels: torch.Tensor
 
 
-class Loader(Protocol):
+B_co = TypeVar("B_co", covariant=True)
+
+
+class Loader(Protocol[B_co]):
     """Fetches samples by position."""
 
     def __len__(self) -> int: ...
 
-    def load(self, plan: list[NDArray[np.int64]], *, epoch: int) -> Iterator[Batch]:
+    def load(self, plan: list[NDArray[np.int64]], *, epoch: int) -> Iterator[B_co]:
         """The batches of these positions, augmented as in `epoch` if the loader augments."""
 
     def close(self) -> None:
@@ -44,10 +51,10 @@ def _share(batch_size: int, rank: int, world_size: int) -> int:
     return batch_size // world_size
 
 
-class TrainSplit:
+class TrainSplit(Generic[B_co]):
     """Training images in an order of their own each epoch."""
 
-    def __init__(self, loader: Loader, *, seed: int) -> None:
+    def __init__(self, loader: Loader[B_co], *, seed: int) -> None:
         if seed < 0:
             raise ValueError(f"seed must be at least 0 but got {seed}")
         self._loader = loader
@@ -68,7 +75,7 @@ class TrainSplit:
 
     def batches(
         self, *, epoch: int, batch_size: int, rank: int = 0, world_size: int = 1, start: int = 0
-    ) -> Iterator[Batch]:
+    ) -> Iterator[B_co]:
         """The epoch's batches from number `start` on.
 
         `batch_size` counts all ranks: batch b is positions b·B … (b+1)·B of the epoch's order, and
@@ -89,18 +96,20 @@ class TrainSplit:
         self._loader.close()
 
 
-class EvalSplit:
+class EvalSplit(Generic[B_co]):
     """Validation images, each exactly once over all ranks."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader[B_co], *, breaks: Sequence[int] = ()) -> None:
+        """`breaks`: positions that begin a new batch, where images change their size."""
         self._loader = loader
+        self._breaks = breaks
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def eval_batches(
         self, *, batch_size: int, rank: int = 0, world_size: int = 1
-    ) -> Iterator[Batch]:
+    ) -> Iterator[B_co]:
         """This rank's contiguous part of the set, in order.
 
         `batch_size` counts all ranks. Ranks may differ by one image and so by one batch: reduce
@@ -108,8 +117,12 @@ class EvalSplit:
         """
         share = _share(batch_size, rank, world_size)
         first, last = (len(self) * r // world_size for r in (rank, rank + 1))
-        starts = range(first, last, share)
-        plan = [np.arange(s, min(s + share, last), dtype=np.int64) for s in starts]
+        edges = [first, *(at for at in self._breaks if first < at < last), last]
+        plan = [
+            np.arange(start, min(start + share, end), dtype=np.int64)
+            for begin, end in pairwise(edges)
+            for start in range(begin, end, share)
+        ]
         return self._loader.load(plan, epoch=0)
 
     def close(self) -> None:
@@ -117,4 +130,4 @@ class EvalSplit:
         self._loader.close()
 
 
-Split = TrainSplit | EvalSplit
+Split = TrainSplit[Batch] | EvalSplit[Batch]

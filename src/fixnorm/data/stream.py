@@ -1,98 +1,109 @@
-"""Large sets: images decoded one by one, by loader processes if there are any.
+"""Samples made one by one, by loader processes if there are any.
 
-The sampler hands (epoch, position) pairs to the workers, so a worker has no state to keep or to
-resume. With `skip_broken`, a training image that fails to decode is replaced by the next position
-that does (cyclically, under the failed one's draws) and a validation image is left out of its
-batch: both depend on the files alone, never on who reads them.
+A `Reader` knows what a sample is. The sampler hands (epoch, position) pairs to the workers, so a
+worker has no state to keep or to resume. With `skip_broken`, a training image that fails to decode
+is replaced by the next position that does (cyclically, under the failed one's draws) and a
+validation image is left out of its batch: both depend on the files alone, never on who reads them.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from fixnorm.data.crops import draws_per_sample
 from fixnorm.data.draws import uniforms_of
 from fixnorm.data.errors import BrokenImageError, DataError
-from fixnorm.data.images import Images
-from fixnorm.data.pixels import Normalize, to_pixels
-from fixnorm.data.settings import DataSettings
-from fixnorm.data.split import Batch
-from fixnorm.data.transforms import eval_image, train_image
+from fixnorm.data.split import EvalSplit, TrainSplit
 
 _Key = tuple[int, int]  # epoch, position
+S = TypeVar("S")
+B = TypeVar("B")
+B_co = TypeVar("B_co", covariant=True)
 
 
-class _Sample(NamedTuple):
-    pixels: torch.Tensor | None
-    label: int
+class Reader(Protocol[S, B_co]):
+    """Makes samples and joins them; it is sent to the workers."""
+
+    @property
+    def draws(self) -> int:
+        """Random numbers that augment one sample: a multiple of four."""
+
+    def __len__(self) -> int: ...
+
+    def path(self, at: int) -> Path | None:
+        """The file that a broken sample is known by."""
+
+    def read(self, at: int, draws: NDArray[np.float64] | None) -> S:
+        """Sample `at`, augmented by these (1, n) numbers; None: as evaluation sees it."""
+
+    def collate(self, samples: list[S]) -> B_co:
+        """A batch."""
+
+
+class _Sample(NamedTuple, Generic[S]):
+    value: S | None
     broken: tuple[int, ...] = ()
     error: str | None = None
 
 
-class _Fetched(NamedTuple):
-    batch: Batch | None
+class _Fetched(NamedTuple, Generic[B]):
+    batch: B | None
     broken: tuple[int, ...]
     error: str | None
 
 
-class _Samples(Dataset[_Sample]):
-    def __init__(self, images: Images, settings: DataSettings, *, seed: int | None) -> None:
-        self._images = images
-        self._settings = settings
+class _Samples(Dataset[_Sample[S]], Generic[S, B]):
+    def __init__(self, reader: Reader[S, B], *, seed: int | None, skip_broken: bool) -> None:
+        self._reader = reader
         self._seed = seed  # None: evaluation
+        self._skip_broken = skip_broken
 
     def __len__(self) -> int:
-        return len(self._images.labels)
+        return len(self._reader)
 
-    def __getitem__(self, key: _Key) -> _Sample:
+    def __getitem__(self, key: _Key) -> _Sample[S]:
         epoch, position = key
+        draws = None
+        if self._seed is not None:
+            draws = uniforms_of(position, self._reader.draws, seed=self._seed, epoch=epoch)
         broken: list[int] = []
         tries = len(self) if self._seed is not None else 1
         for step in range(tries):
             at = (position + step) % len(self)
             try:
-                pixels = self._pixels(epoch, position, at)
+                value = self._reader.read(at, draws)
             except BrokenImageError as error:
-                if not self._settings.skip_broken:
+                if not self._skip_broken:
                     # raised in the main process, where it stays one line
-                    return _Sample(None, 0, (), str(error))
+                    return _Sample(None, (), str(error))
                 broken.append(at)
             except DataError as error:
-                return _Sample(None, 0, (), str(error))
+                return _Sample(None, (), str(error))
             else:
-                return _Sample(pixels, int(self._images.labels[at]), tuple(broken))
+                return _Sample(value, tuple(broken))
         if self._seed is None:
-            return _Sample(None, 0, tuple(broken))
-        return _Sample(None, 0, tuple(broken), "no images: every training image is broken")
-
-    def _pixels(self, epoch: int, position: int, at: int) -> torch.Tensor:
-        image, settings = self._images.image(at), self._settings
-        if self._seed is None:
-            return to_pixels(eval_image(image, settings))
-        draws = uniforms_of(position, draws_per_sample(settings), seed=self._seed, epoch=epoch)
-        return to_pixels(train_image(image, draws, settings))
+            return _Sample(None, tuple(broken))
+        return _Sample(None, tuple(broken), "no images: every training image is broken")
 
 
-class _Collate:
-    """Stack and normalise in the worker: the main process only receives."""
+class _Collate(Generic[S, B]):
+    """Batches are made in the worker: the main process only receives."""
 
-    def __init__(self, normalize: Normalize) -> None:
-        self._normalize = normalize
+    def __init__(self, reader: Reader[S, B]) -> None:
+        self._reader = reader
 
-    def __call__(self, samples: list[_Sample]) -> _Fetched:
+    def __call__(self, samples: list[_Sample[S]]) -> _Fetched[B]:
         error = next((s.error for s in samples if s.error is not None), None)
         broken = tuple(position for s in samples for position in s.broken)
-        good = [s.pixels for s in samples if s.pixels is not None]
+        good = [s.value for s in samples if s.value is not None]
         if error is not None or not good:
             return _Fetched(None, broken, error)
-        labels = torch.tensor([s.label for s in samples if s.pixels is not None])
-        return _Fetched(Batch(self._normalize(torch.stack(good)), labels), broken, None)
+        return _Fetched(self._reader.collate(good), broken, None)
 
 
 class _Plan:
@@ -118,31 +129,31 @@ def _own_process_group(_: int) -> None:
         os.setpgid(0, 0)
 
 
-class StreamLoader:
+class StreamLoader(Generic[S, B]):
     """A DataLoader whose workers live from the first epoch to the last."""
 
     def __init__(
         self,
-        images: Images,
-        settings: DataSettings,
+        reader: Reader[S, B],
         *,
-        channels: int,
         seed: int | None,
+        workers: int,
+        skip_broken: bool,
         broken: list[Path],
     ) -> None:
-        self._images = images
-        self._settings = settings
-        self._collate = _Collate(Normalize(settings, channels=channels))
-        self._seed = seed
+        """`seed` None is evaluation; files found broken are added to `broken`."""
+        self._reader = reader
+        self._samples = _Samples(reader, seed=seed, skip_broken=skip_broken)
+        self._workers = workers
         self._broken = broken
         self._plan = _Plan()
-        self._loader: DataLoader[_Sample] | None = None
+        self._loader: DataLoader[_Sample[S]] | None = None
         self._iterations = 0
 
     def __len__(self) -> int:
-        return len(self._images.labels)
+        return len(self._reader)
 
-    def load(self, plan: list[NDArray[np.int64]], *, epoch: int) -> Iterator[Batch]:
+    def load(self, plan: list[NDArray[np.int64]], *, epoch: int) -> Iterator[B]:
         """The planned batches; asking again ends an iteration that is still under way."""
         if self._loader is None:
             self._loader = self._start()
@@ -160,25 +171,64 @@ class StreamLoader:
                     "a streaming split is read by one iterator at a time: a newer one was started"
                 )
 
-    def _start(self) -> DataLoader[_Sample]:
-        workers = self._settings.workers
+    def _start(self) -> DataLoader[_Sample[S]]:
         return DataLoader(
-            _Samples(self._images, self._settings, seed=self._seed),
+            self._samples,
             batch_sampler=self._plan,
-            num_workers=workers,
-            collate_fn=self._collate,
+            num_workers=self._workers,
+            collate_fn=_Collate(self._reader),
             pin_memory=torch.cuda.is_available(),
-            persistent_workers=workers > 0,
+            persistent_workers=self._workers > 0,
             worker_init_fn=_own_process_group,
             generator=torch.Generator(),  # else it draws from the user's global generator
         )
 
     def _count(self, positions: tuple[int, ...]) -> None:
         for position in positions:
-            path = self._images.path(position)
+            path = self._reader.path(position)
             if path is not None and path not in self._broken:
                 self._broken.append(path)
 
     def close(self) -> None:
         """End the workers."""
         self._loader = None
+
+
+class _Loading(Protocol):
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def skip_broken(self) -> bool: ...
+
+
+class Splits(NamedTuple, Generic[B]):
+    """Both splits of a set."""
+
+    train: TrainSplit[B]
+    val: EvalSplit[B]
+
+
+def stream_splits(
+    train: Reader[S, B],
+    val: Reader[S, B],
+    settings: _Loading,
+    *,
+    seed: int,
+    broken: list[Path],
+    breaks: Sequence[int] = (),
+) -> Splits[B]:
+    """Both splits of a set whose samples are made one by one."""
+
+    def loader(reader: Reader[S, B], seed: int | None) -> StreamLoader[S, B]:
+        return StreamLoader(
+            reader,
+            seed=seed,
+            workers=settings.workers,
+            skip_broken=settings.skip_broken,
+            broken=broken,
+        )
+
+    return Splits(
+        TrainSplit(loader(train, seed), seed=seed), EvalSplit(loader(val, None), breaks=breaks)
+    )

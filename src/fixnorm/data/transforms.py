@@ -22,6 +22,13 @@ def _image(result: Any) -> Image.Image:
     return result
 
 
+def resized(
+    image: Image.Image, height: int, width: int, mode: InterpolationMode = _BILINEAR
+) -> Image.Image:
+    """To height × width: along x, then y (Pillow's own order depends on its version)."""
+    return _image(F.resize(F.resize(image, [image.height, width], mode), [height, width], mode))
+
+
 def fit(image: Image.Image, size: int) -> Image.Image:
     """Short side to `size`, centre crop; nothing happens to an image of that size."""
     return _image(F.center_crop(F.resize(image, [size], _BILINEAR), [size, size]))
@@ -69,9 +76,7 @@ def train_image(
         )
         top, left, height, width = (int(side[0]) for side in boxes)
         mode = InterpolationMode(settings.train_interpolation)
-        image = F.crop(image, top, left, height, width)
-        # along x, then y: left to itself, Pillow's order of the two depends on its version
-        image = _image(F.resize(F.resize(image, [height, size], mode), [size, size], mode))
+        image = resized(F.crop(image, top, left, height, width), size, size, mode)
     if settings.flip and flips(draws)[0]:
         image = _image(F.horizontal_flip(image))
     if settings.auto_augment is not None:
