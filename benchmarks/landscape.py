@@ -1,7 +1,8 @@
-"""Record a landscape: every point of a grid over lr and alpha, trained for real.
+"""Record a landscape: every point of a grid over lr and alpha, or weight decay, trained for real.
 
     python benchmarks/landscape.py cifar10 --data CIFAR10 --out RUNS
     python benchmarks/landscape.py tiny-imagenet --data TINY_IMAGENET --out RUNS
+    python benchmarks/landscape.py cifar10 --method weight-decay --data CIFAR10 --out RUNS
 
 One thread, one training after another; what is done is not done again, so the same command goes on
 after an interruption. The JSON file is written anew after every training. Points whose cap was
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,9 @@ from fixnorm.tuning.run import epochs_of
 
 LRS = (0.2, 0.5, 0.8, 1.1, 1.4, 2.0, 2.6, 3.2)
 SHORT = 0.2
+DECAYED_LRS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.2, 1.6, 3.2)
+DECAYS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+"""So few images want more decay than the paper's range [1e-5, 5e-4] has."""
 
 
 def settings() -> dict[str, Recipe]:
@@ -45,47 +51,86 @@ def settings() -> dict[str, Recipe]:
     return {"tiny-imagenet": few, "cifar10": more}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One training of the grid."""
+
+    lr: float
+    alpha: float | None = None
+    weight_decay: float | None = None
+    fraction: float = 1.0
+    seed: int
+
+    def name(self) -> str:
+        """Of its folder."""
+        tuned = f"alpha{self.alpha:g}" if self.alpha is not None else f"wd{self.weight_decay:g}"
+        return f"{self.fraction:g}-lr{self.lr:g}-{tuned}-seed{self.seed}"
+
+
+def grid(method: str, seed: int) -> Iterator[Point]:
+    """All points of a seed; of alphas the largest first, which may stand for others."""
+    if method == "weight-decay":
+        for lr in DECAYED_LRS:
+            for weight_decay in DECAYS:
+                yield Point(lr=lr, weight_decay=weight_decay, seed=seed)
+        return
+    for lr in LRS:
+        yield Point(lr=lr, alpha=PAPER.alphas[0], fraction=SHORT, seed=seed)
+        for alpha in reversed(PAPER.alphas):
+            yield Point(lr=lr, alpha=alpha, seed=seed)
+
+
 class Recorder:
     """The points of one landscape, as they come."""
 
     def __init__(self, recipe: Recipe, data: Path, out: Path, file: Path) -> None:
         self.recipe, self.data, self.out, self.file = recipe, data, out, file
-        self.points: dict[Trial, dict[str, Any]] = {}
+        self.points: dict[Point, dict[str, Any]] = {}
 
-    def record(self, seed: int) -> None:
-        """Train the whole grid with a seed."""
-        for k, lr in enumerate(LRS):
-            self._point(Trial(Slot(0, k, lr, PAPER.alphas[0], SHORT), seed))
-            for i, alpha in reversed(list(enumerate(PAPER.alphas))):
-                self._point(Trial(Slot(1 + k, i, lr, alpha, 1.0), seed))
-
-    def _point(self, trial: Trial) -> None:
-        outcomes = {
-            done: Outcome(point["accuracy"], point["largest_scale"])
-            for done, point in self.points.items()
-        }
-        source = Search(PAPER, outcomes).source(trial)
-        same = None if source is None else self.points[source]
-        self.points[trial] = self._train(trial) if same is None else same | {"free": True}
+    def record(self, point: Point) -> None:
+        """Train it, unless it is known."""
+        known = self._known(point)
+        found = self._train(point) if known is None else self.points[known] | {"free": True}
+        self.points[point] = found
         write_json(self.file, self.content())
 
-    def _train(self, trial: Trial) -> dict[str, Any]:
-        slot, epochs = trial.slot, epochs_of(self.recipe, trial.slot.fraction)
-        warmup = min(self.recipe.warmup_epochs, epochs / 4)
-        recipe = changed(
-            self.recipe,
-            lr=slot.lr,
-            alpha=slot.alpha,
-            epochs=epochs,
-            warmup_epochs=warmup,
-            seed=trial.seed,
+    def _known(self, point: Point) -> Point | None:
+        """A point that is the same training."""
+        if point.alpha is None:
+            return None
+        done = [other for other in self.points if other.lr == point.lr]
+        trials = {_trial(other, k): other for k, other in enumerate(done)}
+        outcomes = {
+            trial: Outcome(self.points[other]["accuracy"], self.points[other]["largest_scale"])
+            for trial, other in trials.items()
+        }
+        source = Search(PAPER, outcomes).source(_trial(point, len(done)))
+        return None if source is None else trials[source]
+
+    def _train(self, point: Point) -> dict[str, Any]:
+        epochs = epochs_of(self.recipe, point.fraction)
+        changes: dict[str, Any] = {
+            "lr": point.lr,
+            "epochs": epochs,
+            "warmup_epochs": min(self.recipe.warmup_epochs, epochs / 4),
+            "seed": point.seed,
+        }
+        if point.alpha is not None:
+            changes["alpha"] = point.alpha
+        else:
+            changes |= {"method": "weight-decay", "weight_decay": point.weight_decay}
+        out = self.out / self.recipe.name / point.name()
+        result = train(
+            changed(self.recipe, **changes),
+            data=self.data,
+            out=out,
+            options=RunOptions(tensorboard=False),
         )
-        name = f"{slot.fraction:g}-lr{slot.lr:g}-alpha{slot.alpha:g}-seed{trial.seed}"
-        out = self.out / self.recipe.name / name
-        result = train(recipe, data=self.data, out=out, options=RunOptions(tensorboard=False))
         with (out / "metrics.csv").open() as file:
             curve = [float(row["val_accuracy"]) for row in csv.DictReader(file)]
-        print(f"{name}: {result['accuracy']:.2f} % in {result['seconds']:.0f} s", flush=True)
+        print(
+            f"{point.name()}: {result['accuracy']:.2f} % in {result['seconds']:.0f} s", flush=True
+        )
         return {
             "accuracy": result["accuracy"],
             "largest_scale": result["largest_scale"],
@@ -99,36 +144,38 @@ class Recorder:
         """Of the JSON file."""
         return {
             "name": self.recipe.name,
-            "tuned": ["lr", "alpha"],
             "recipe": self.recipe.to_dict(),
             "versions": versions(),
             "commit": commit(),
-            "points": [
-                {
-                    "lr": trial.slot.lr,
-                    "alpha": trial.slot.alpha,
-                    "fraction": trial.slot.fraction,
-                    "seed": trial.seed,
-                    **point,
-                }
-                for trial, point in self.points.items()
-            ],
+            "points": [_without_none(asdict(p)) | found for p, found in self.points.items()],
         }
+
+
+def _trial(point: Point, index: int) -> Trial:
+    assert point.alpha is not None
+    return Trial(Slot(0, index, point.lr, point.alpha, point.fraction), point.seed)
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=sorted(settings()))
+    parser.add_argument("--method", choices=("fixnorm", "weight-decay"), default="fixnorm")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="default: results/landscapes/NAME.json")
+    parser.add_argument("--json", type=Path, help="default: results/landscapes/METHOD/NAME.json")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    file = given.json or Path(__file__).parents[1] / "results" / "landscapes" / f"{given.name}.json"
+    folder = Path(__file__).parents[1] / "results" / "landscapes" / given.method
+    file = given.json or folder / f"{given.name}.json"
     recorder = Recorder(settings()[given.name], given.data, given.out, file)
     for seed in range(given.seeds):
-        recorder.record(seed)
+        for point in grid(given.method, seed):
+            recorder.record(point)
     print(json.dumps({"points": len(recorder.points), "file": file.name}))
 
 

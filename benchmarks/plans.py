@@ -1,6 +1,6 @@
 """The faster plan against Algorithm 4, replayed on recorded trainings.
 
-python benchmarks/plans.py [FILE ...]     # default: results/landscapes/*.json
+python benchmarks/plans.py [FILE ...]     # default: results/landscapes/fixnorm/*.json
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fixnorm.tuning.plan import PAPER, paper
 from fixnorm.tuning.unimodal import unimodal
 
 NEAR = 0.3
-RECORDED = Path(__file__).parents[1] / "results" / "landscapes"
+RECORDED = Path(__file__).parents[1] / "results" / "landscapes" / "fixnorm"
 
 
 def line(name: str, full: list[Replay], fast: list[Replay]) -> str:

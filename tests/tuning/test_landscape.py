@@ -13,7 +13,8 @@ from fixnorm.tuning.landscape import Landscape, replay
 from fixnorm.tuning.plan import PAPER, Outcome, SearchSpace, Slot, paper
 from fixnorm.tuning.unimodal import unimodal
 
-RECORDED = sorted((Path(__file__).parents[2] / "results" / "landscapes").glob("*.json"))
+FOLDER = Path(__file__).parents[2] / "results" / "landscapes" / "fixnorm"
+RECORDED = sorted(FOLDER.glob("*.json"))
 
 
 def recorded(tmp_path: Path, points: list[tuple[float, float, float, int, float, float]]) -> Path:
