@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +10,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from fixnorm.training.leash import hold
 
 __all__ = ["World", "world"]
 
@@ -79,16 +78,9 @@ def world() -> Iterator[World]:
         yield World(rank, size, device)
         return
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        _die_with_parent()
+        hold("-")  # torchrun starts sessions of their own, which outlive a killed torchrun
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to: torchrun starts sessions of their own, which outlive a killed torchrun."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

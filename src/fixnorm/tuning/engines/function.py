@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from fixnorm.tuning.engines import leash
+from fixnorm.training import leash
 from fixnorm.tuning.engines.engine import Died
 from fixnorm.tuning.job import Ended, Job
 

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fixnorm.training import leash
+
 __all__ = ["GRACE", "leashed", "start", "stop"]
 
 GRACE = 60.0
 """Seconds that stopped trainings have to write their checkpoints."""
-_LEASH = str(Path(__file__).with_name("leash.py"))
+_LEASH = str(leash.__file__)
 
 
 def leashed(parent: str) -> list[str]:

@@ -17,8 +17,7 @@ def hold(parent: str) -> None:
     """Make this process die when the parent does."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    gone = os.getppid() == 1 if parent == "-" else os.getppid() != int(parent)
-    if gone:
+    if parent != "-" and os.getppid() != int(parent):
         sys.exit(f"process {parent}, which asked for this, is gone")
 
 
