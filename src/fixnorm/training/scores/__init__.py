@@ -1,0 +1,1 @@
+"""Scores of dense prediction over a whole validation set, every image once over all processes."""
