@@ -346,6 +346,18 @@ def test_any_prefix_of_finished_trials_gives_the_same_search(
 # -- the faster plan -------------------------------------------------------------------------------
 
 
+def test_a_cap_that_is_hardly_met_needs_no_training_of_its_own() -> None:
+    """g/√C reaches 1.2 when it is let: alpha 1 cuts off little, alpha 0.5 is trained already."""
+
+    def found(trial: Trial) -> Outcome:
+        return Outcome(70.0 - trial.slot.lr, largest_scale=min(1.2, trial.slot.alpha))
+
+    _, _, trained = run(unimodal, PAPER, found)
+    assert [t.slot.alpha for t in trained if t.slot.round == 2] == [16.0]
+    _, _, trained = run(paper, PAPER, found)
+    assert [t.slot.alpha for t in trained if t.slot.round == 2] == [16.0, 1.0]
+
+
 def test_unimodality_rules_out_what_lies_beyond_a_fall() -> None:
     assert cannot_win({1: 60.0, 2: 50.0}, 5, margin=1.0) == {3, 4}
     assert cannot_win({2: 50.0, 3: 60.0}, 5, margin=1.0) == {0, 1}
@@ -361,7 +373,7 @@ def test_unimodal_takes_fewer_trainings() -> None:
     fast, _, trained = run(unimodal, PAPER, of(accuracy))
     assert full.answer == fast.answer
     assert {t.slot for t in trained} < {t.slot for t in all_trained}
-    assert sum(t.slot.fraction for t in trained) == pytest.approx(6.6)  # of 11
+    assert sum(t.slot.fraction for t in trained) == pytest.approx(7)  # of 11: 1, 4 of 5, 2 of 5
 
 
 # -- bad input -------------------------------------------------------------------------------------

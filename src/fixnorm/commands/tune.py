@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fixnorm.tuning.plan import PAPER
+from fixnorm.tuning.unimodal import MARGIN
 
 _BASELINE, _WHERE = "bo-weight-decay", "Where it runs"
 
@@ -45,7 +46,7 @@ def tune(
     ] = "0.5,1,2,4,8,16",
     margin: Annotated[
         float, typer.Option(help="unimodal: difference in accuracy that noise does not explain.")
-    ] = 0.3,
+    ] = MARGIN,
     seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1,
     budget: Annotated[
         int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)

@@ -209,10 +209,14 @@ class Search:
         self.rounds.append(Round(r, "lr", slots))
         return slots
 
+    def best_lr(self) -> float:
+        """lr_best of the rounds that are done; the lowest of the last where every one failed."""
+        best = self.best(slot for round_ in self.rounds for slot in round_.slots)
+        return best.lr if best is not None else self.rounds[-1].slots[0].lr
+
     def open_alpha_round(self) -> tuple[Slot, ...]:
         """The slots of the alpha round, at lr_best; α_0 is trained already."""
-        best = self.best(slot for round_ in self.rounds for slot in round_.slots)
-        lr = best.lr if best is not None else self.rounds[-1].slots[0].lr
+        lr = self.best_lr()
         number, fraction = len(self.rounds), self.space.fractions[-1]
         slots = tuple(
             Slot(number, i, lr, alpha, fraction)

@@ -1,9 +1,13 @@
 """A faster plan: Algorithm 4's grids, without the trainings that cannot win.
 
-It trusts the paper's priors. Accuracy rises and then falls over the learning rates of a round, and
-over alpha; so where it has fallen by more than the noise from one trained slot to another, nothing
-beyond the lower one can win. And the best lr of a long training seldom is the bound that a short
-one gave it: the search starts in the middle and looks down first.
+It trusts the paper's priors, with a margin for noise:
+
+- Accuracy rises and then falls over the learning rates of a round, and over alpha. Where it has
+  fallen by more than the margin from one trained slot to another, nothing beyond the lower one can
+  win. The short rounds are cheap and set the range of the next: they are trained in full.
+- The best lr of a long training seldom is the bound that a short one gave it: the last round starts
+  in its middle and looks down first.
+- A cap that g exceeds only a little hardly matters: such an alpha is as good as the largest.
 """
 
 from __future__ import annotations
@@ -12,33 +16,50 @@ from collections.abc import Mapping, Sequence
 
 from fixnorm.tuning.plan import Advice, Outcomes, Search, SearchSpace, Slot
 
-__all__ = ["unimodal"]
+__all__ = ["MARGIN", "unimodal"]
 
-MARGIN = 0.3
-"""A difference in accuracy (percent) that noise does not explain."""
+MARGIN = 1.0
+"""A difference in accuracy (percent) that noise does not explain: that of trainings of minutes.
+Long trainings on much data differ less from seed to seed, and a smaller margin saves more."""
+_HARDLY_MET = 0.75
+"""A cap of this share of the largest scale that g reaches, or more."""
 
 
 def unimodal(space: SearchSpace, outcomes: Outcomes, *, margin: float = MARGIN) -> Advice:
     """The next trainings: never one that :func:`~fixnorm.tuning.plan.paper` would not take."""
     search = Search(space, outcomes)
-    for r in range(len(space.fractions)):
+    for r in range(len(space.fractions) - 1):
         slots = search.open_lr_round(r)
-        middle = len(slots) // 2
-        wanted = next_of(search, slots, margin, start=(middle, middle - 1))
-        if wanted:
-            return search.advice(wanted)
+        if search.missing(slots):
+            return search.advice(slots)
+    slots = search.open_lr_round(len(space.fractions) - 1)
+    middle = len(slots) // 2
+    wanted = next_of(search, slots, margin, start=(middle, middle - 1))
+    if wanted:
+        return search.advice(wanted)
     if len(space.alphas) > 1:
+        trained_at_first = [slot for slot in slots if slot.lr == search.best_lr()]
         slots = search.open_alpha_round()
         if search.missing(slots[-1:]):
             return search.advice(slots[-1:])
         known = [slot for slot in slots if search.is_free(slot)]
         if search.missing(known):
             return search.advice(known)
-        first = [slot for slot in search.rounds[-2].slots if slot.lr == slots[0].lr]
-        wanted = next_of(search, (*first, *slots), margin, start=(0,))
+        grid = [*trained_at_first, *_that_matter(search, slots)]
+        wanted = next_of(search, grid, margin, start=(0,))
         if wanted:
             return search.advice(wanted)
     return search.end()
+
+
+def _that_matter(search: Search, slots: Sequence[Slot]) -> list[Slot]:
+    """Without the alphas whose cap is hardly met by the training of the largest."""
+    scales = [search.outcomes[trial].largest_scale for trial in search.trials(slots[-1:])]
+    known = [scale for scale in scales if scale is not None]
+    if len(known) < len(scales):
+        return list(slots)
+    limit = _HARDLY_MET * max(known)
+    return [slot for slot in slots if slot.alpha < limit or search.begun(slot)]
 
 
 def next_of(
