@@ -77,7 +77,7 @@ def test_seeds() -> None:
 def test_unimodal_is_cheaper() -> None:
     found = fixnorm.tune(hill, plan="unimodal", margin=0.3, **QUIET)
     assert (found.lr, found.alpha) == (1.1, 2.0)
-    assert found.cost == 9.0  # of 11: neither end of the range, nor alpha 8
+    assert found.cost == 9.0  # of 11: neither the lowest lr nor alpha 8
 
 
 @pytest.mark.parametrize("workers", [1, 2])
