@@ -3,58 +3,99 @@
     python benchmarks/tuner_overhead.py
 
 100 instant trials of an in-process function with a study in an SQLite file; then a round of equal
-trials, each half a second of sleep in a process of its own, by one worker and by two.
+trials by the local engine, a process each that sleeps for a second, by one worker and by two.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import fixnorm
+from fixnorm import recipes
+from fixnorm.tuning.driver import SILENT, search
+from fixnorm.tuning.engines.local import LocalEngine
+from fixnorm.tuning.job import Job
+from fixnorm.tuning.plan import SearchSpace
+from fixnorm.tuning.run import TrialRuns
+from fixnorm.tuning.search import RecipeSearch
+from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.strategies import PlanStrategy
 from timing import report
 
-TRIALS = 100
-SLEEP = 0.5
+TRIALS, EQUAL = 100, 12
+SLEEPER = """
+import json, pathlib, sys, time
+time.sleep(1)
+out = pathlib.Path(sys.argv[1])
+out.mkdir(parents=True)
+result = {"accuracy": 1.0, "diverged": False, "largest_scale": None, "seconds": 1.0}
+(out / "result.json").write_text(json.dumps(result))
+"""
+
+
+def space(splits: int) -> SearchSpace:
+    """One round of so many trials."""
+    return SearchSpace(splits=splits, fractions=(1.0,), alphas=(1.0,))
 
 
 def instant(lr: float, alpha: float, steps: int) -> float:
     return -abs(lr - 1.0)
 
 
-def equal(lr: float, alpha: float, steps: int) -> float:
-    time.sleep(SLEEP)
-    return -abs(lr - 1.0)
-
-
-def seconds(train: Callable[..., float], **options: Any) -> float:
-    """A search of one round of trials, in a new study."""
+def of_function(train: Callable[..., float], splits: int) -> float:
+    """Seconds of a search in a new study."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         fixnorm.tune(
             train,
             steps=1,
+            splits=splits,
             fractions=(1.0,),
             alphas=(1.0,),
             out=Path(folder),
             progress=False,
-            **options,
         )
         return time.perf_counter() - started
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sleepers(TrialRuns):
+    """Runs that sleep instead of training."""
+
+    def command(self, job: Job) -> list[str]:
+        """A second of sleep, then a result."""
+        return [sys.executable, "-I", "-S", "-c", SLEEPER, str(self.folder_of(job))]
+
+
+def of_processes(workers: int) -> float:
+    """Seconds of a search by the local engine, the start of every process included."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runs = Sleepers(
+            recipe=recipes.get("digits"), settings=(), data=None, folder=folder / "runs"
+        )
+        equal = RecipeSearch(
+            strategy=PlanStrategy(space=space(EQUAL)),
+            runs=runs,
+            storage=Storage.in_folder(folder),
+        )
+        started = time.perf_counter()
+        with equal.owned() as (study, source):
+            search(study, source, LocalEngine(runs, workers=workers), SILENT)
+        return time.perf_counter() - started
+
+
 def main() -> None:
-    seconds(instant, splits=2)  # imports, and the first tables of a database
-    taken = min(seconds(instant, splits=TRIALS) for _ in range(3)) / TRIALS
+    of_function(instant, 2)  # imports
+    taken = min(of_function(instant, TRIALS) for _ in range(3)) / TRIALS
     report("our own time for a trial", 1000 * taken, target=50, unit="ms")
-    warm = {workers: seconds(instant, splits=2, workers=workers) for workers in (2,)}[2]
-    one = seconds(equal, splits=12)
-    two = seconds(equal, splits=12, workers=2) - warm
-    print(f"12 trials of {SLEEP:g} s: one worker {one:.2f} s, two {two:.2f} s (after {warm:.1f} s")
-    print("in which their processes start and import)")
+    one, two = of_processes(1), of_processes(2)
+    print(f"{EQUAL} trials of a second: one worker {one:.2f} s, two {two:.2f} s")
     report("two workers by one", two / one, target=0.6)
 
 

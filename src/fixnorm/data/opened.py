@@ -1,5 +1,6 @@
 """What every open set has in common: two splits, the files left out, one line about it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ B = TypeVar("B")
 
 
 @dataclass(kw_only=True)
-class OpenSet(Generic[B]):
+class OpenSet(ABC, Generic[B]):
     """A set that is ready to train on."""
 
     name: str
@@ -46,9 +47,9 @@ class OpenSet(Generic[B]):
     def _title(self) -> str:
         return self.name
 
+    @abstractmethod
     def _shape(self) -> str:
         """The images that a model sees, in a few words."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End the loader processes, if there are any."""
