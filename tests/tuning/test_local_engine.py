@@ -218,7 +218,8 @@ def test_a_process_dies_with_its_parent(tmp_path: Path) -> None:
     while b"sleep" not in command.read_bytes().split(b"\0")[0]:
         time.sleep(0.01)
     parent.send_signal(signal.SIGKILL)
-    parent.communicate()
+    parent.wait()
+    parent.stdout.close()  # not read to its end: a child that lives on would hold it open
     for _ in range(500):
         if not command.exists() or not command.read_bytes():
             return
