@@ -1,85 +1,113 @@
-"""Replays on recorded trainings: interpolation by hand, and what the faster plan promises."""
+"""Recorded landscapes: reading them, interpolation by hand, and those of the repository."""
 
 from __future__ import annotations
 
 import json
 import math
-import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixnorm.tuning.landscape import Landscape, replay
-from fixnorm.tuning.plan import PAPER, Outcome, SearchSpace, Slot, paper
-from fixnorm.tuning.unimodal import unimodal
+from fixnorm.tuning.landscape import Landscape, Peak
+from fixnorm.tuning.plan import PAPER
 
 FOLDER = Path(__file__).parents[2] / "results" / "landscapes" / "fixnorm"
 RECORDED = sorted(FOLDER.glob("*.json"))
 
 
-def recorded(tmp_path: Path, points: list[tuple[float, float, float, int, float, float]]) -> Path:
-    names = ("fraction", "alpha", "lr", "seed", "accuracy", "largest_scale")
+def recorded(tmp_path: Path, points: list[dict[str, Any]]) -> Path:
     file = tmp_path / "landscape.json"
-    listed = [dict(zip(names, point, strict=True)) for point in points]
-    file.write_text(json.dumps({"name": "small", "points": listed}))
+    file.write_text(json.dumps({"name": "small", "points": points}))
     return file
 
 
-def test_between_two_learning_rates(tmp_path: Path) -> None:
-    file = recorded(tmp_path, [(1, 2, 0.5, 0, 60, 1.0), (1, 2, 2.0, 0, 70, 3.0)])
-    landscape = Landscape.read(file)
-    middle = landscape.outcome(Slot(0, 0, 1.0, 2.0, 1.0), 0)  # half way in log lr
-    assert middle.accuracy == pytest.approx(65)
-    assert middle.largest_scale == pytest.approx(2.0)
-    assert landscape.outcome(Slot(0, 0, 0.5, 2.0, 1.0), 0) == Outcome(60, 1.0)
-    assert landscape.outcome(Slot(0, 0, 3.0, 2.0, 1.0), 0) == Outcome(70, 3.0)  # beyond: the edge
+def point(lr: float, decay: float, accuracy: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "fraction": 1,
+        "lr": lr,
+        "weight_decay": decay,
+        "seed": 0,
+        "accuracy": accuracy,
+    } | more
+
+
+def square(tmp_path: Path) -> Landscape:
+    values = {(0.5, 1e-4): 60, (2.0, 1e-4): 70, (0.5, 1e-2): 80, (2.0, 1e-2): 100}
+    return Landscape.read(recorded(tmp_path, [point(*at, value) for at, value in values.items()]))
+
+
+def test_bilinear_in_both_logarithms(tmp_path: Path) -> None:
+    landscape = square(tmp_path)
+    assert landscape.axis == "weight_decay"
+    assert landscape.mean(1.0, 1e-3) == pytest.approx((60 + 70 + 80 + 100) / 4)
+    assert landscape.mean(1.0, 1e-4) == pytest.approx(65)
+    assert landscape.mean(2.0, 1e-3) == pytest.approx(85)
+    # a quarter of the way in log lr, half way in log decay
+    at = 0.5 * 4**0.25
+    assert landscape.mean(at, 1e-3) == pytest.approx((0.75 * (60 + 80) + 0.25 * (70 + 100)) / 2)
+
+
+def test_points_of_the_grid_are_themselves_and_beyond_is_the_edge(tmp_path: Path) -> None:
+    landscape = square(tmp_path)
+    assert landscape.mean(0.5, 1e-2) == 80
+    assert landscape.mean(0.1, 1.0) == 80
+    assert landscape.mean(9.0, 1e-5) == 70
+    assert [corner.weight for corner in landscape.corners(2.0, 1e-4)] == [1.0]
+
+
+def test_the_best_is_of_the_mean_over_the_seeds(tmp_path: Path) -> None:
+    values = {(0.5, 0): 50, (0.5, 1): 60, (2.0, 0): 54, (2.0, 1): 58}
+    points = [point(lr, 1e-4, value, seed=seed) for (lr, seed), value in values.items()]
+    landscape = Landscape.read(recorded(tmp_path, points))
+    assert landscape.best == Peak(2.0, 1e-4, 56.0)  # the best single training is at the other
+    # variances 50 and 8, each with one degree of freedom
+    assert landscape.noise == pytest.approx(math.sqrt((50 + 8) / 2))
+
+
+def test_one_seed_has_no_noise(tmp_path: Path) -> None:
+    assert square(tmp_path).noise == 0
+
+
+def test_a_diverged_training_stays_where_it_was(tmp_path: Path) -> None:
+    points = [
+        point(0.5, 1e-4, 30.0, curve=[10.0, 20.0, 30.0]),
+        point(2.0, 1e-4, 7.0, curve=[9.0, 7.0]),
+        point(4.0, 1e-4, None, curve=[]),
+        point(8.0, 1e-4, math.nan, curve=[math.nan]),
+    ]
+    landscape = Landscape.read(recorded(tmp_path, points))
+    assert landscape.epochs == 3
+    curves = {lr: mean.curve for (_, _, lr), mean in landscape.means.items()}
+    assert curves == {0.5: (10, 20, 30), 2.0: (9, 7, 7), 4.0: (0, 0, 0), 8.0: (0, 0, 0)}
 
 
 def test_seeds_with_holes_are_left_out(tmp_path: Path) -> None:
-    points = [(1, 2, lr, seed, 60, 1.0) for lr in (0.5, 2.0) for seed in (0, 1)]
+    points = [point(lr, 1e-4, 60, seed=seed) for lr in (0.5, 2.0) for seed in (0, 1)]
     assert Landscape.read(recorded(tmp_path, points[:3])).seeds == (0,)
     assert Landscape.read(recorded(tmp_path, points)).seeds == (0, 1)
     with pytest.raises(ValueError, match="holds no seed with every point"):
-        Landscape.read(recorded(tmp_path, [points[0], (1, 4, 2.0, 0, 60, 1.0)]))
+        Landscape.read(recorded(tmp_path, [points[0], point(2.0, 1e-3, 60)]))
 
 
-def test_a_replay(tmp_path: Path) -> None:
-    """Accuracy is 60 − |log2 lr| in full, whatever alpha; g stays under a scale of 1."""
-    points = [
-        (fraction, alpha, lr, seed, 60 - abs(math.log2(lr)) - 20 * (fraction < 1) + seed, 0.9)
-        for fraction in (0.2, 1.0)
-        for alpha in (0.5, 1.0, 4.0)
-        for lr in (0.25, 1.0, 4.0)
-        for seed in (0, 1)
-    ]
-    landscape = Landscape.read(recorded(tmp_path, points))
-    space = SearchSpace(lr_min=0.25, lr_max=4.0, splits=5, alphas=(0.5, 1.0, 4.0))
-    for draw in range(5):
-        found = replay(paper, space, landscape, draw=draw)
-        assert found == replay(paper, space, landscape, draw=draw)
-        assert found.cost == 7.0  # 1 + 5, and one alpha of two
-        assert found.accuracy <= 60.5
+def test_what_is_no_landscape(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no landscape at .*missing\.json"):
+        Landscape.read(tmp_path / "missing.json")
+    for content in ("[]", "{", '{"name": "x"}', '{"points": 3, "name": "x"}'):
+        (tmp_path / "other.json").write_text(content)
+        with pytest.raises(ValueError, match="is no recorded landscape"):
+            Landscape.read(tmp_path / "other.json")
+    with pytest.raises(ValueError, match="over alpha or over weight decay but has neither"):
+        Landscape.read(recorded(tmp_path, []))
+    with pytest.raises(ValueError, match="over alpha or over weight decay but has both"):
+        Landscape.read(recorded(tmp_path, [point(1.0, 1e-4, 60, alpha=1.0)]))
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
 def test_recordings_are_whole_and_small(file: Path) -> None:
     landscape = Landscape.read(file)
     assert len(landscape.seeds) >= 2
-    assert landscape.alphas == PAPER.alphas
-    assert {len(curve) for curve in landscape.points.values()} >= {8}
+    assert len(landscape.lrs) >= 8
+    assert landscape.levels == PAPER.alphas
+    assert landscape.fractions == PAPER.fractions
     assert file.stat().st_size <= 1_000_000
-
-
-def test_the_faster_plan_on_recorded_trainings() -> None:
-    """Within 0.3 % of the full plan in 95 % of the replays, at 6.5 T_max on average."""
-    assert len(RECORDED) >= 2
-    costs, near = [], []
-    for file in RECORDED:
-        landscape = Landscape.read(file)
-        for draw in range(200):
-            full = replay(paper, PAPER, landscape, draw=draw)
-            fast = replay(unimodal, PAPER, landscape, draw=draw)
-            costs.append(fast.cost)
-            near.append(fast.accuracy >= full.accuracy - 0.3)
-    assert statistics.fmean(near) >= 0.95
-    assert statistics.fmean(costs) <= 6.5

@@ -1,113 +1,206 @@
-"""A recorded landscape: real trainings over a grid, on which any search is replayed in no time.
+"""A recorded landscape: real trainings over a grid of lr and alpha, or of lr and weight decay.
 
-Between two learning rates of the grid the accuracy is interpolated, linearly in log lr, seed by
-seed. A replay draws for each training the noise of one recorded seed, so that two searches with the
-same draw see the same numbers at the same points.
+Between the points of the grid a value is interpolated, linearly in log lr and in the log of the
+second parameter; outside it is that of the edge. ``fixnorm.replay`` runs searches on it.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import random
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from fixnorm.tuning.plan import Advice, Outcome, Outcomes, SearchSpace, Slot, Trial
+__all__ = ["AXES", "Corner", "Landscape", "Peak", "Recorded"]
 
-__all__ = ["Landscape", "Replay", "replay"]
+AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
+"""The second parameter of a landscape, and what people call it."""
 
-Plan = Callable[[SearchSpace, Outcomes], Advice]
+
+@dataclass(frozen=True)
+class Recorded:
+    """One training, or the mean of some."""
+
+    accuracy: float
+    """In percent; of one that diverged the last that was measured, or 0."""
+    curve: tuple[float, ...]
+    """The accuracy after each epoch."""
+    largest_scale: float | None = None
+    """The largest g/√C of the training, if it is known."""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A point of the grid and its share in a point between."""
+
+    lr: float
+    level: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The best point of a grid."""
+
+    lr: float
+    level: float
+    accuracy: float
+
+
+Point = tuple[float, float, float]
+"""(fraction, level, lr)."""
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """Accuracy and largest scale by (fraction, alpha, seed), over the learning rates."""
+    """Trainings by (fraction, level, lr) and seed; a level is a value of the second parameter."""
 
     name: str
-    alphas: tuple[float, ...]
+    axis: str
+    """What is tuned beside lr: a key of :data:`AXES`."""
+    lrs: tuple[float, ...]
+    levels: tuple[float, ...]
+    """Of the trainings of full length."""
     seeds: tuple[int, ...]
-    points: dict[tuple[float, float, int], tuple[tuple[float, Outcome], ...]]
-    """Of each curve: (lr, outcome) with rising lr."""
+    """Those with every point of the grid."""
+    trainings: dict[tuple[Point, int], Recorded]
 
     @classmethod
     def read(cls, file: Path) -> Landscape:
         """From the JSON file of a recording."""
-        content = json.loads(file.read_text())
-        curves: dict[tuple[float, float, int], dict[float, Outcome]] = {}
-        for point in content["points"]:
-            key = (point["fraction"], point["alpha"], point["seed"])
-            outcome = Outcome(point["accuracy"], point["largest_scale"])
-            curves.setdefault(key, {})[point["lr"]] = outcome
-        rates = {lr for curve in curves.values() for lr in curve}
-        whole = {key: curve for key, curve in curves.items() if curve.keys() == rates}
-        seeds = {seed for _, _, seed in curves}
-        complete = tuple(sorted(s for s in seeds if all((f, a, s) in whole for f, a, _ in curves)))
-        if not complete:
+        try:
+            content = json.loads(file.read_text())
+            axis, recorded = _axis(file, content["points"]), _recorded(content["points"])
+            name = str(content["name"])
+        except FileNotFoundError:
+            raise ValueError(f"no landscape at {file}: give the JSON file of a recording") from None
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+            raise ValueError(f"{file} is no recorded landscape: it has no list of points") from None
+        lrs = tuple(sorted({lr for (_, _, lr), _ in recorded}))
+        rows = {(fraction, level) for (fraction, level, _), _ in recorded}
+        grid = [(fraction, level, lr) for fraction, level in rows for lr in lrs]
+        seeds = sorted({seed for _, seed in recorded})
+        whole = tuple(s for s in seeds if all((point, s) in recorded for point in grid))
+        if not whole:
             raise ValueError(f"{file} holds no seed with every point of its grid")
         return cls(
-            name=content["name"],
-            alphas=tuple(sorted({alpha for fraction, alpha, _ in curves if fraction == 1})),
-            seeds=complete,
-            points={key: tuple(sorted(curve.items())) for key, curve in whole.items()},
+            name=name,
+            axis=axis,
+            lrs=lrs,
+            levels=tuple(sorted({level for fraction, level in rows if fraction == 1})),
+            seeds=whole,
+            trainings={(p, s): recorded[p, s] for p in grid for s in whole},
         )
 
-    def outcome(self, slot: Slot, seed: int) -> Outcome:
-        """Of one recorded seed, interpolated in lr."""
-        curve = self.points[slot.fraction, slot.alpha, seed]
-        for (low, before), (high, after) in itertools.pairwise(curve):
-            if slot.lr <= high * (1 + 1e-9):
-                share = (math.log(slot.lr) - math.log(low)) / (math.log(high) - math.log(low))
-                share = min(max(share, 0.0), 1.0)
-                return _between(before, after, share)
-        return curve[-1][1]
+    @cached_property
+    def fractions(self) -> tuple[float, ...]:
+        """The lengths of the recorded trainings, in T_max."""
+        return tuple(sorted({fraction for (fraction, _, _), _ in self.trainings}))
 
-    def mean(self, slot: Slot) -> float:
-        """The accuracy that a training of the slot has on average."""
-        values = [self.outcome(slot, seed).accuracy for seed in self.seeds]
-        return math.fsum(values) / len(values)
+    @cached_property
+    def epochs(self) -> int:
+        """T_max, by the curves of full length."""
+        return max(len(t.curve) for ((f, _, _), _), t in self.trainings.items() if f == 1)
+
+    @cached_property
+    def means(self) -> dict[Point, Recorded]:
+        """The mean over the seeds, at each point of the grid."""
+        points = dict.fromkeys(point for point, _ in self.trainings)
+        return {point: _mean([self.trainings[point, s] for s in self.seeds]) for point in points}
+
+    @cached_property
+    def best(self) -> Peak:
+        """The point of the grid with the best mean at full length; the first of equals."""
+        full = {point: mean for point, mean in sorted(self.means.items()) if point[0] == 1}
+        (_, level, lr), mean = max(full.items(), key=lambda item: item[1].accuracy)
+        return Peak(lr, level, mean.accuracy)
+
+    @cached_property
+    def noise(self) -> float:
+        """The standard deviation between the seeds at full length, pooled over the grid."""
+        if len(self.seeds) < 2:
+            return 0.0
+        squares = [
+            (self.trainings[point, seed].accuracy - mean.accuracy) ** 2
+            for point, mean in self.means.items()
+            if point[0] == 1
+            for seed in self.seeds
+        ]
+        return math.sqrt(math.fsum(squares) / (len(squares) * (1 - 1 / len(self.seeds))))
+
+    @cached_property
+    def _levels(self) -> dict[float, list[float]]:
+        """By length: short trainings may be recorded at some levels only."""
+        return {
+            fraction: sorted({level for f, level, _ in self.means if f == fraction})
+            for fraction in self.fractions
+        }
+
+    def corners(self, lr: float, level: float, *, fraction: float = 1.0) -> list[Corner]:
+        """The points of the grid around a point; their weights add up to 1."""
+        return [
+            Corner(at, level_at, share * level_share)
+            for level_at, level_share in _shares(self._levels[fraction], level)
+            for at, share in _shares(self.lrs, lr)
+        ]
+
+    def mean(self, lr: float, level: float, *, fraction: float = 1.0) -> float:
+        """The accuracy that a training has there on average."""
+        return math.fsum(
+            corner.weight * self.means[fraction, corner.level, corner.lr].accuracy
+            for corner in self.corners(lr, level, fraction=fraction)
+        )
 
 
-@dataclass(frozen=True)
-class Replay:
-    """How a search ended on a landscape."""
-
-    lr: float
-    alpha: float
-    accuracy: float
-    """Of the answer, on average over the recorded seeds: not the lucky draw that won."""
-    cost: float
-    trainings: int
+def _axis(file: Path, points: Sequence[dict[str, Any]]) -> str:
+    found = {name for name in AXES for point in points if name in point}
+    if len(found) != 1:
+        what = "both" if found else "neither of both"
+        raise ValueError(f"{file} must be over alpha or over weight decay but has {what}")
+    return found.pop()
 
 
-def replay(plan: Plan, space: SearchSpace, landscape: Landscape, *, draw: int) -> Replay:
-    """Run a plan on recorded trainings; the draw decides which seed each training has."""
-    outcomes: dict[Trial, Outcome] = {}
-    cost, trainings = 0.0, 0
-    while not (advice := plan(space, outcomes)).over:
-        for trial, source in advice.free.items():
-            outcomes[trial] = outcomes[source]
-        for trial in advice.train:
-            outcomes[trial] = landscape.outcome(trial.slot, _seed(landscape.seeds, trial, draw))
-            cost += trial.slot.fraction
-            trainings += 1
-    assert advice.answer is not None
-    best = advice.answer.slot
-    full = Slot(best.round, best.index, best.lr, best.alpha, 1.0)
-    return Replay(best.lr, best.alpha, landscape.mean(full), round(cost, 9), trainings)
+def _recorded(points: Sequence[dict[str, Any]]) -> dict[tuple[Point, int], Recorded]:
+    lengths: dict[float, int] = {}
+    for point in points:
+        length = len(point.get("curve") or [0.0])
+        lengths[point["fraction"]] = max(lengths.get(point["fraction"], 1), length)
+    found: dict[tuple[Point, int], Recorded] = {}
+    for point in points:
+        fraction = point["fraction"]
+        level = point["alpha"] if "alpha" in point else point["weight_decay"]
+        accuracy = _number(point["accuracy"])
+        curve = [_number(value) for value in point.get("curve") or [accuracy]]
+        # One that diverged ends early: it stays where it was.
+        curve += [accuracy] * (lengths[fraction] - len(curve))
+        found[(fraction, level, point["lr"]), point["seed"]] = Recorded(
+            accuracy, tuple(curve), point.get("largest_scale")
+        )
+    return found
 
 
-def _seed(seeds: Sequence[int], trial: Trial, draw: int) -> int:
-    """One seed for each lr and length: alphas that are one training must stay one."""
-    key = f"{draw} {trial.slot.lr!r} {trial.slot.fraction!r} {trial.seed}"
-    return random.Random(key).choice(seeds)
+def _number(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else 0.0
 
 
-def _between(before: Outcome, after: Outcome, share: float) -> Outcome:
-    accuracy = (1 - share) * before.accuracy + share * after.accuracy
-    if before.largest_scale is None or after.largest_scale is None:
-        return Outcome(accuracy)
-    scale = (1 - share) * before.largest_scale + share * after.largest_scale
-    return Outcome(accuracy, scale)
+def _mean(trainings: Sequence[Recorded]) -> Recorded:
+    count = len(trainings)
+    curves = zip(*(training.curve for training in trainings), strict=True)
+    return Recorded(
+        math.fsum(training.accuracy for training in trainings) / count,
+        tuple(math.fsum(values) / count for values in curves),
+    )
+
+
+def _shares(places: Sequence[float], at: float) -> list[tuple[float, float]]:
+    """The neighbours of a number with their weights, linear in its logarithm."""
+    right = bisect_right(places, at * (1 + 1e-9))
+    if right == 0 or right == len(places) or math.isclose(places[right - 1], at, rel_tol=1e-9):
+        return [(places[max(right - 1, 0)], 1.0)]
+    low, high = places[right - 1], places[right]
+    share = (math.log(at) - math.log(low)) / (math.log(high) - math.log(low))
+    return [(low, 1 - share), (high, share)]

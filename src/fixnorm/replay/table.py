@@ -1,0 +1,114 @@
+"""The table of a setting: on a terminal, and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from fixnorm.replay.strategies import STRATEGIES
+from fixnorm.replay.summary import NEAR, Moment, SettingResult, Summary
+from fixnorm.tuning.landscape import AXES, Landscape
+
+__all__ = ["SettingTable", "table_of"]
+
+
+@dataclass(frozen=True)
+class SettingTable:
+    """Words in rows; ``notes`` say what the columns do not."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+    def rich(self) -> Table:
+        """For a terminal."""
+        table = Table(box=None, pad_edge=False, title=self.title, title_justify="left")
+        for place, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if place < 2 else "right")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """For a page."""
+        lines = [
+            f"## {self.title}",
+            "",
+            _line(self.columns),
+            _line(["---" if place < 2 else "---:" for place in range(len(self.columns))]),
+            *map(_line, self.rows),
+            "",
+            *(f"- {note}" for note in self.notes),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def table_of(result: SettingResult, *, replays: int) -> SettingTable:
+    """Costs in T_max, accuracies and regrets in percent."""
+    plans = result.plan_costs
+    costs = sorted(set(plans.values()))
+    near = any(result.near_paper(summary) is not None for summary in result.summaries)
+    columns = ["search", "over", "cost", "accuracy", "regret", "median", "90 %"]
+    columns += [f"at {cost} T_max" for cost in costs]
+    columns += ["near paper's"] if near else []
+    rows = []
+    for summary in result.summaries:
+        rows.append(
+            (
+                STRATEGIES[summary.entry.strategy],
+                AXES[summary.entry.landscape.axis],
+                f"{summary.end.cost:.1f}",
+                f"{summary.end.accuracy:.2f}",
+                f"{summary.end.regret.mean:.2f}",
+                f"{summary.end.regret.median:.2f}",
+                f"{summary.end.regret.q90:.2f}",
+                *(_then(summary.at(cost)) for cost in costs),
+                *([_share(result, summary)] if near else []),
+            )
+        )
+    notes = [_about(landscape) for landscape in result.landscapes]
+    if len(result.landscapes) > 1:
+        notes.append(f"best of both: {result.best:.2f} %")
+    notes.append(
+        f"{replays} replays; cost in T_max (mean), accuracy: mean of the landscape at the point"
+        " chosen (%), regret: below the best of its own landscape (mean, median, 90 % quantile)"
+    )
+    if costs:
+        notes.append(
+            "at … T_max: accuracy (regret) of the answer so far, at the mean cost of "
+            + " and ".join(f"the {STRATEGIES[name].removeprefix('the ')}" for name in plans)
+        )
+    if near:
+        notes.append(
+            f"near paper's: share of replays not more than {NEAR:g} % below the paper's plan"
+        )
+    return SettingTable(result.name, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _about(landscape: Landscape) -> str:
+    best = landscape.best
+    said = "alpha" if landscape.axis == "alpha" else "weight decay"
+    seeds = len(landscape.seeds)
+    noise = f"standard deviation of one training {landscape.noise:.2f} %"
+    return (
+        f"best of {AXES[landscape.axis]}: {best.accuracy:.2f} % at lr {best.lr:g}, {said}"
+        f" {best.level:g}; {len(landscape.lrs)} × {len(landscape.levels)} points,"
+        + (f" {seeds} seeds, {noise}" if seeds > 1 else " 1 seed, so without noise")
+    )
+
+
+def _then(moment: Moment | None) -> str:
+    return "–" if moment is None else f"{moment.accuracy:.2f} ({moment.regret.mean:.2f})"
+
+
+def _share(result: SettingResult, summary: Summary) -> str:
+    share = result.near_paper(summary)
+    assert share is not None
+    return f"{100 * share:.0f} %"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
