@@ -26,7 +26,7 @@ from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.folder import write_json
 from fixnorm.training.result import commit, versions
 from fixnorm.tuning.plan import PAPER, Outcome, Search, Slot, Trial
-from fixnorm.tuning.run import epochs_of
+from fixnorm.tuning.run import length_of
 
 LRS = (0.2, 0.5, 0.8, 1.1, 1.4, 2.0, 2.6, 3.2)
 SHORT = 0.2
@@ -108,13 +108,8 @@ class Recorder:
         return None if source is None else trials[source]
 
     def _train(self, point: Point) -> dict[str, Any]:
-        epochs = epochs_of(self.recipe, point.fraction)
-        changes: dict[str, Any] = {
-            "lr": point.lr,
-            "epochs": epochs,
-            "warmup_epochs": min(self.recipe.warmup_epochs, epochs / 4),
-            "seed": point.seed,
-        }
+        length = self.recipe.of_length(length_of(self.recipe, point.fraction))
+        changes: dict[str, Any] = length | {"lr": point.lr, "seed": point.seed}
         if point.alpha is not None:
             changes["alpha"] = point.alpha
         else:
@@ -172,6 +167,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = Path(__file__).parents[1] / "results" / "landscapes" / given.method
     file = given.json or folder / f"{given.name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
     recorder = Recorder(settings()[given.name], given.data, given.out, file)
     for seed in range(given.seeds):
         for point in grid(given.method, seed):

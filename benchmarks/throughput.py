@@ -28,19 +28,20 @@ import fixnorm
 from fixnorm import recipes
 from fixnorm.data import Batch, Data, open_data
 from fixnorm.models import create
-from fixnorm.training import Recipe, RunOptions, changed, train
+from fixnorm.training import ClassificationRecipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.interrupt import Interrupt
 from fixnorm.training.loop import _Run
 from fixnorm.training.setup import build
+from fixnorm.training.tasks import Metric
 from fixnorm.training.view import View
 from timing import alternate, ratio, report
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 
-def endless(data: Data, recipe: Recipe) -> Iterator[Batch]:
+def endless(data: Data, recipe: ClassificationRecipe) -> Iterator[Batch]:
     """The batches of epoch after epoch."""
     epoch = 0
     while True:
@@ -48,7 +49,7 @@ def endless(data: Data, recipe: Recipe) -> Iterator[Batch]:
         epoch += 1
 
 
-def plain_loop(data: Data, recipe: Recipe, steps: int) -> Callable[[], None]:
+def plain_loop(data: Data, recipe: ClassificationRecipe, steps: int) -> Callable[[], None]:
     model = create(recipe.model, num_classes=len(data.classes), in_chans=data.channels)
     model = model.to(memory_format=torch.channels_last)
     groups = fixnorm.param_groups(model, method="weight-decay", weight_decay=1e-3)
@@ -66,7 +67,7 @@ def plain_loop(data: Data, recipe: Recipe, steps: int) -> Callable[[], None]:
     return run
 
 
-def our_loop(data: Data, recipe: Recipe, steps: int, out: Path) -> Callable[[], None]:
+def our_loop(data: Data, recipe: ClassificationRecipe, steps: int, out: Path) -> Callable[[], None]:
     trainee = build(recipe, data, ALONE)
     options = RunOptions(checkpoint_minutes=60)
     run = _Run(recipe, data, trainee, RunFolder(out), options, View(), ALONE, Interrupt())
@@ -80,7 +81,7 @@ def our_loop(data: Data, recipe: Recipe, steps: int, out: Path) -> Callable[[], 
     return steps_of_ours
 
 
-def data_path(data: Data, recipe: Recipe, steps: int) -> Callable[[], None]:
+def data_path(data: Data, recipe: ClassificationRecipe, steps: int) -> Callable[[], None]:
     batches = endless(data, recipe)
 
     def run() -> None:
@@ -90,7 +91,7 @@ def data_path(data: Data, recipe: Recipe, steps: int) -> Callable[[], None]:
     return run
 
 
-def speed(data: Data, recipe: Recipe, steps: int, rounds: int) -> None:
+def speed(data: Data, recipe: ClassificationRecipe, steps: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = {
             "plain": plain_loop(data, recipe, steps),
@@ -132,12 +133,14 @@ class MemoryOfEpochs(View):
     def __init__(self) -> None:
         self.megabytes: list[float] = []
 
-    def epoch(self, row: Mapping[str, Any], epochs: int) -> None:
+    def row(self, row: Mapping[str, Any], place: tuple[str, int, int], metric: Metric) -> None:
         """An epoch is done."""
         self.megabytes.append(resident_megabytes())
 
 
-def memory(recipe: Recipe, folder: Path | None, *, epochs: int = 20, settled: int = 5) -> None:
+def memory(
+    recipe: ClassificationRecipe, folder: Path | None, *, epochs: int = 20, settled: int = 5
+) -> None:
     view = MemoryOfEpochs()
     recipe = changed(recipe, epochs=epochs)
     with tempfile.TemporaryDirectory() as out:
@@ -161,6 +164,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     recipe = recipes.get("cifar10-small")
+    assert isinstance(recipe, ClassificationRecipe)
     print(f"torch {torch.__version__}, {options.threads} thread(s), {recipe.model}, fp32")
 
     small = changed(recipe, train_per_class=64, val_per_class=50, mcbr_every=2)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
+from fixnorm.models.backbones import load_backbone
 from fixnorm.models.base_oc import BaseOC, ObjectContext
 from fixnorm.models.detectors import CLASSIFIER, create_detector
-from fixnorm.models.segmenters import create_segmenter, load_backbone
+from fixnorm.models.segmenters import create_segmenter
 
 
 def small_oc(classes: int = 5) -> nn.Module:
@@ -112,12 +113,14 @@ def test_a_detector_gives_losses_and_detections() -> None:
     assert all(label in (0, 1, 2) for label in found[0]["labels"].tolist())
 
 
-def test_anchors_scale_with_the_images() -> None:
-    small, large = (
-        create_detector("retinanet/resnet18", num_classes=3, short_side=side) for side in (200, 800)
+def test_anchors_double_from_map_to_map() -> None:
+    papers, small = (
+        create_detector("retinanet/resnet18", num_classes=3, smallest_anchor=side)
+        for side in (32, 16)
     )
-    assert large.anchor_generator.sizes[0] == (32, 40, 50)
-    assert small.anchor_generator.sizes[0] == (8, 10, 12)
+    assert papers.anchor_generator.sizes[0] == (32, 40, 50)
+    assert papers.anchor_generator.sizes[4] == (512, 645, 812)
+    assert small.anchor_generator.sizes[:2] == ((16, 20, 25), (32, 40, 50))
 
 
 def test_a_converted_retinanet_has_no_conv_whose_scale_matters() -> None:
@@ -168,7 +171,7 @@ def test_a_backbone_from_a_file(tmp_path: Path) -> None:
     torch.save({"state_dict": state}, tmp_path / "w.pth")
     for name in ("w.safetensors", "w.pth"):
         model = small_oc()
-        left = load_backbone(model.backbone, tmp_path / name)
+        left = load_backbone(model, "base-oc/resnet18", str(tmp_path / name))
         assert set(left) == {"fc.weight", "fc.bias"}
         assert torch.equal(
             model.backbone.state_dict()["layer4.1.conv2.weight"], state["layer4.1.conv2.weight"]
@@ -176,12 +179,12 @@ def test_a_backbone_from_a_file(tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit(tmp_path: Path) -> None:
-    backbone = small_oc().backbone
+    model = small_oc()
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match=r"is not a file of this backbone: it lacks bn1\.weight"):
-        load_backbone(backbone, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match=r"not the weights of this backbone, .* lack bn1\.weight"):
+        load_backbone(model, "base-oc/resnet18", str(tmp_path / "other.pth"))
     (tmp_path / "text.pth").write_text("hello")
     with pytest.raises(ValueError, match="cannot be read as weights"):
-        load_backbone(backbone, tmp_path / "text.pth")
+        load_backbone(model, "base-oc/resnet18", str(tmp_path / "text.pth"))
     with pytest.raises(ValueError, match="does not exist"):
-        load_backbone(backbone, tmp_path / "none.pth")
+        load_backbone(model, "base-oc/resnet18", str(tmp_path / "none.pth"))

@@ -37,8 +37,8 @@ def test_row(name: str) -> None:
     assert recipe.name == name
     assert recipe.method == "fixnorm"
     assert recipe.epochs == epochs
-    assert recipe.paper_top1 == top1
-    assert recipe.paper_reference_top1 == reference_top1
+    assert recipe.paper_score == top1
+    assert recipe.paper_reference_score == reference_top1
     assert recipe.lr == lr
     assert recipe.alpha == alpha
     assert recipe.weight_decay == 0
@@ -98,4 +98,4 @@ def test_section_2_has_no_printed_accuracy(name: str, method: Method) -> None:
     recipe = recipes.get(name, method)
     assert recipe.epochs == SECTION_2[name]
     assert recipe.model == "resnet50"
-    assert recipe.paper_top1 is recipe.paper_reference_top1 is None
+    assert recipe.paper_score is recipe.paper_reference_score is None

@@ -37,18 +37,21 @@ def test_json_of_a_row_of_the_paper(rows: dict[str, dict[str, Any]]) -> None:
         "group": "Table 2",
         "model": "efficientnet-b1",
         "data": "imagefolder",
-        "image_size": 240,
+        "task": "classification",
+        "metric": "accuracy",
+        "image_size": [240, 240],
         "params": 7_794_184,
         "macs": 685_522_832,
         "macs_with_head": 685_522_832 + 1280 * 1000,
-        "epochs": 350,
+        "length": 350,
+        "unit": "epochs",
         "batch_size": 1024,
         "lr": 0.8,
         "alpha": 8.0,
         "reference_lr": 0.2,
         "reference_weight_decay": 4e-5,
-        "paper_top1": 79.52,
-        "paper_reference_top1": 79.20,
+        "paper_score": 79.52,
+        "paper_reference_score": 79.20,
     }
 
 
@@ -61,17 +64,17 @@ def test_json_of_a_small_one(rows: dict[str, dict[str, Any]]) -> None:
     third = 4 * (9 * 32 * 64 + 9 * 64 * 64 + 32 * 64)
     assert row["macs"] == stem + first + second + third
     assert row["macs_with_head"] == row["macs"] + 64 * 10
-    assert row["paper_top1"] is None
+    assert row["paper_score"] is None
 
 
 def test_table_shows_the_paper_beside_the_cost() -> None:
     lines = call().splitlines()
-    assert " ".join(lines[0].split()) == "recipe model params MACs epochs lr alpha top-1 ref."
+    assert " ".join(lines[0].split()) == "recipe model params MACs T_max lr alpha paper ref."
     found = {line.split()[0]: " ".join(line.split()[1:]) for line in lines if line.strip()}
-    assert found["resnet50d-star-350"] == "resnet50d-star 28.1M 4.33G 350 1.1 1 81.27 80.80"
-    assert found["resnet50-100"] == "resnet50 25.6M 4.09G 100 1.4 0.5 – –"
+    assert found["resnet50d-star-350"] == "resnet50d-star 28.1M 4.33G 350 ep 1.1 1 81.27 80.80"
+    assert found["resnet50-100"] == "resnet50 25.6M 4.09G 100 ep 1.4 0.5 – –"
     assert set(recipes.names()) <= found.keys()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 104
 
 
 def test_a_narrow_terminal_goes_without_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +82,7 @@ def test_a_narrow_terminal_goes_without_the_model(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in call().splitlines()]
-    assert " ".join(lines[0].split()) == "recipe params MACs epochs lr alpha top-1 ref."
+    assert " ".join(lines[0].split()) == "recipe params MACs T_max lr alpha paper ref."
     assert "mobilenetv2-x1.54-star-350" in {line.partition(" ")[0] for line in lines}
     assert "…" not in "".join(lines)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fixnorm.training import Recipe
+from fixnorm.training.tasks import recipe_from_dict
 
 
 def train_under_torchrun(
@@ -47,7 +48,7 @@ def _main() -> None:
     dist.init_process_group("gloo")
     try:
         for recipe, out in orders["list"]:
-            train(Recipe.from_dict(recipe), data=data, out=Path(out))
+            train(recipe_from_dict(recipe), data=data, out=Path(out))
     finally:
         dist.destroy_process_group()
 

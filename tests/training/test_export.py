@@ -31,6 +31,7 @@ from fixnorm.training import export as export_module
 from fixnorm.training.export import Exported, export
 from fixnorm.training.rebuild import open_run, rebuild
 from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import recipe_from_dict
 
 METHODS = ("weight-decay", "algorithm1", "wn-fc", "fixnorm")
 
@@ -38,7 +39,7 @@ METHODS = ("weight-decay", "algorithm1", "wn-fc", "fixnorm")
 def recipe_of(model: str, method: str, **fields: Any) -> Recipe:
     values = {"data": "imagefolder", "image_size": 32, "lr": 1.0, "epochs": 1, "warmup_epochs": 0}
     values |= {"alpha": 0.5 if method == "fixnorm" else None}
-    return Recipe.from_dict({"name": "r", "model": model, "method": method} | values | fields)
+    return recipe_from_dict({"name": "r", "model": model, "method": method} | values | fields)
 
 
 def trained(recipe: Recipe, *, classes: int = 10, channels: int = 3, head: Any = None) -> nn.Module:

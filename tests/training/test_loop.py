@@ -30,6 +30,7 @@ from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
 from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import Trainee, build
+from fixnorm.training.tasks import recipe_from_dict
 from fixnorm.training.view import ProgressView, View
 from small_nets import true_norm
 
@@ -472,7 +473,7 @@ def test_no_bias_and_no_norm_affine_is_ever_decayed(
     decayed = {name for name, p in named.items() if decay[id(p)]}
     assert all(decay[id(named[name])] == recipe.weight_decay for name in decayed)
     kernels = {name for name, p in named.items() if p.ndim > 1}
-    head = f"{trainee.head_name}.weight"
+    head = f"{trainee.heads[0]}.weight"
     expected = {"weight-decay": kernels, "algorithm1": {head}, "wn-fc": set(), "fixnorm": set()}
     assert decayed == expected[method]
 
@@ -535,7 +536,7 @@ def test_two_processes_count_every_validation_image_once(two_processes: Path) ->
     out = two_processes / "digits"
     result = json.loads((out / "result.json").read_text())
     assert result["processes"] == 2
-    recipe = Recipe.from_dict(result["recipe"])
+    recipe = recipe_from_dict(result["recipe"])
     data, model = digits(recipe), rebuild(out)
     assert len(data.val) == 355
     assert result["accuracy"] == pytest.approx(accuracy(model, data), abs=1e-9)

@@ -29,6 +29,7 @@ from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
 from fixnorm.training.setup import build
+from fixnorm.training.tasks import recipe_from_dict
 
 METHODS: tuple[Method, ...] = get_args(Method)
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
@@ -250,7 +251,7 @@ def test_the_largest_scale_is_the_largest_of_all_steps_and_of_the_start(
 ) -> None:
     """g falls in the first steps, while the head is wrong, and grows when it is right."""
     result = short(tmp_path / "run", keep=100, epochs=epochs, alpha=16.0)
-    recipe = Recipe.from_dict(result["recipe"])
+    recipe = recipe_from_dict(result["recipe"])
     start = build(recipe, digits(recipe), ALONE).model.get_parameter("fc.g").item()
     saved = [read(path) for path in sorted((tmp_path / "run" / "checkpoints").glob("*.ckpt"))]
     last = load_file(tmp_path / "run" / "weights.safetensors")

@@ -10,7 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from fixnorm.data import DataSettings
-from fixnorm.training.recipe import Recipe, changed, parsed_settings
+from fixnorm.training import ClassificationRecipe, Recipe
+from fixnorm.training.recipe import changed, parsed_settings
+from fixnorm.training.tasks import recipe_from_dict
 
 LEAST: dict[str, Any] = {
     "name": "r",
@@ -24,7 +26,11 @@ LEAST: dict[str, Any] = {
 
 
 def recipe(**fields: Any) -> Recipe:
-    return Recipe.from_dict(LEAST | fields)
+    return recipe_from_dict(LEAST | fields)
+
+
+def parsed(pairs: list[str]) -> dict[str, str | None]:
+    return parsed_settings(ClassificationRecipe, pairs)
 
 
 def test_the_paper_is_the_default() -> None:
@@ -41,13 +47,13 @@ def test_a_recipe_is_frozen() -> None:
 
 def test_it_is_the_same_after_json() -> None:
     there = recipe(mean=(0.1, 0.2, 0.3), ema=0.99, clip=1.0)
-    assert Recipe.from_dict(json.loads(json.dumps(there.to_dict()))) == there
+    assert recipe_from_dict(json.loads(json.dumps(there.to_dict()))) == there
 
 
 def test_every_data_setting_is_a_field_or_the_commands() -> None:
     found = recipe(image_size=28, flip=True, train_crop="pad", workers=3).data_settings()
     assert (found.image_size, found.flip, found.train_crop, found.workers) == (28, True, "pad", 3)
-    left = DataSettings.__dataclass_fields__.keys() - Recipe.model_fields.keys()
+    left = DataSettings.__dataclass_fields__.keys() - ClassificationRecipe.model_fields.keys()
     assert left == {"in_memory", "skip_broken"}
     assert recipe().data_settings(skip_broken=True).skip_broken
 
@@ -77,7 +83,7 @@ def test_every_data_setting_is_a_field_or_the_commands() -> None:
         ({"clip": 0.0}, "clip: Input should be greater than 0 but got 0.0"),
         ({"precision": "fp8"}, "precision: Input should be 'fp32', 'bf16' or 'fp16' but got 'fp8'"),
         ({"seed": -1}, "seed: Input should be greater than or equal to 0 but got -1"),
-        ({"mean": "red"}, "mean and std are numbers with commas between but got 'red'"),
+        ({"mean": "red"}, "mean: numbers with commas between but got 'red'"),
         ({"learning_rate": 1}, "a recipe has no field 'learning_rate'"),
     ],
 )
@@ -105,14 +111,19 @@ def test_a_change_of_method_drops_the_number_of_the_old_one() -> None:
 
 
 def test_settings_of_the_command_line() -> None:
-    settings = parsed_settings(["lr=0.8", "ema=None", "auto_augment=rand-m9=1", "mean=0.1,0.2"])
+    settings = parsed_settings(
+        ClassificationRecipe, ["lr=0.8", "ema=None", "auto_augment=rand-m9=1", "mean=0.1,0.2"]
+    )
     assert settings == {
         "lr": "0.8",
         "ema": None,
         "auto_augment": "rand-m9=1",  # only the first sign divides
         "mean": "0.1,0.2",
     }
-    found = changed(recipe(ema=0.9), **parsed_settings(["lr=8e-1", "ema=none", "flip=true"]))
+    found = changed(
+        recipe(ema=0.9),
+        **parsed(["lr=8e-1", "ema=none", "flip=true"]),
+    )
     assert (found.lr, found.ema, found.flip) == (0.8, None, True)
     assert changed(recipe(), mean="0.1,0.2,0.3", std="0.5").mean == (0.1, 0.2, 0.3)
 
@@ -124,9 +135,9 @@ def test_settings_of_the_command_line() -> None:
         ("lrr=1", "a recipe has no field 'lrr'; did you mean lr\\?"),
         ("weightdecay=1", "did you mean weight_decay\\?"),
         ("Alpha=1", "did you mean alpha\\?"),
-        ("qqq=1", "a recipe has no field 'qqq'; one of name, model, "),
+        ("qqq=1", "a recipe has no field 'qqq'; one of name, task, model, "),
     ],
 )
 def test_a_wrong_setting_is_answered_with_the_nearest_name(pair: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parsed_settings([pair])
+        parsed([pair])

@@ -45,3 +45,22 @@ def test_a_long_training_falls_all_the_way_and_never_to_zero() -> None:
     assert every_1000th[0] == 1.0
     assert every_1000th == sorted(every_1000th, reverse=True)
     assert 0 < multiplier(149_999, steps=150_000, warmup=5_000) < 1e-9
+
+
+def test_poly_falls_to_zero_by_a_power() -> None:
+    found = [multiplier(t, steps=4, warmup=0, schedule="poly") for t in range(4)]
+    assert found == pytest.approx([1.0, 0.75**0.9, 0.5**0.9, 0.25**0.9])
+
+
+def test_poly_begins_after_the_warm_up() -> None:
+    found = [multiplier(t, steps=6, warmup=2, schedule="poly") for t in range(6)]
+    assert found == pytest.approx([0.5, 1.0, 1.0, 0.75**0.9, 0.5**0.9, 0.25**0.9])
+
+
+def test_steps_are_those_of_ninety_thousand_iterations() -> None:
+    def at(t: int) -> float:
+        return multiplier(t, steps=90_000, warmup=500, schedule="step")
+
+    assert [at(t) for t in (499, 500, 59_999)] == [1.0, 1.0, 1.0]
+    assert [at(t) for t in (60_000, 79_999)] == pytest.approx([0.1, 0.1])
+    assert [at(t) for t in (80_000, 89_999)] == pytest.approx([0.01, 0.01])

@@ -14,36 +14,36 @@ from fixnorm.training.scores.miou import MeanIoU
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 
-def logits_of(labels: torch.Tensor, classes: int) -> torch.Tensor:
+def logits_of(labels: torch.Tensor, classes: int) -> dict[str, torch.Tensor]:
     """Logits whose largest is at the label."""
-    return torch.nn.functional.one_hot(labels, classes).movedim(-1, 1).float()
+    return {"out": torch.nn.functional.one_hot(labels, classes).movedim(-1, 1).float()}
 
 
 def test_mean_iou_by_hand() -> None:
     """Six pixels counted, one ignored; class 2 is predicted but never labelled."""
     labels = torch.tensor([[[0, 0, 0, 1], [1, 1, 255, 255]]])
     predicted = torch.tensor([[[0, 0, 1, 1], [1, 2, 0, 2]]])
-    score = MeanIoU(4, device=ALONE.device)
+    score = MeanIoU("abcd", device=ALONE.device)
     score.update(logits_of(predicted, 4), labels)
     mean, each = score.compute(ALONE)
     # class 0: 2 right, 3 labelled, 2 predicted -> 2/3; class 1: 2 right, 3 and 3 -> 2/4
-    assert each == [pytest.approx(100 * 2 / 3), pytest.approx(50), None, None]
+    assert each == {"a": pytest.approx(100 * 2 / 3), "b": pytest.approx(50), "c": None, "d": None}
     assert mean == pytest.approx(100 * (2 / 3 + 1 / 2) / 2)
 
 
 def test_counts_are_added_before_they_are_divided() -> None:
     """One pixel right in a small image, 1 of 4 in a larger: 2/5, not (1 + 1/4) / 2."""
-    score = MeanIoU(2, device=ALONE.device)
+    score = MeanIoU("ab", device=ALONE.device)
     score.update(logits_of(torch.tensor([[[0]]]), 2), torch.tensor([[[0]]]))
     score.update(logits_of(torch.tensor([[[0, 1], [1, 1]]]), 2), torch.tensor([[[0, 0], [0, 0]]]))
     _, each = score.compute(ALONE)
-    assert each[0] == pytest.approx(100 * 2 / 5)
+    assert each["a"] == pytest.approx(100 * 2 / 5)
 
 
 def test_a_set_without_a_labelled_pixel_scores_nothing() -> None:
-    score = MeanIoU(2, device=ALONE.device)
+    score = MeanIoU("ab", device=ALONE.device)
     score.update(logits_of(torch.tensor([[[0]]]), 2), torch.tensor([[[255]]]))
-    assert score.compute(ALONE) == (0.0, [None, None])
+    assert score.compute(ALONE) == (0.0, {"a": None, "b": None})
 
 
 def truth(*boxes: tuple[int, list[float]]) -> Any:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fixnorm import recipes as catalogue
 from fixnorm.recipes.cost import cost
+from fixnorm.training.tasks import task_of
 
 
 def recipes(
@@ -31,24 +32,27 @@ def recipes(
 
 def _row(name: str, group: str) -> dict[str, Any]:
     recipe, reference = catalogue.get(name), catalogue.get(name, "weight-decay")
-    counts = cost(recipe)
+    counts, task = cost(recipe), task_of(recipe)
     return {
         "name": name,
         "group": group,
         "model": recipe.model,
         "data": recipe.data,
-        "image_size": recipe.image_size,
+        "task": recipe.task,
+        "metric": task.metric.title,
+        "image_size": list(task.expected().size[1:]),
         "params": counts.params,
         "macs": counts.conv_macs,  # as the paper counts: without the head
         "macs_with_head": counts.macs,
-        "epochs": recipe.epochs,
+        "length": recipe.length,
+        "unit": recipe.unit,
         "batch_size": recipe.batch_size,
         "lr": recipe.lr,
         "alpha": recipe.alpha,
         "reference_lr": reference.lr,
         "reference_weight_decay": reference.weight_decay,
-        "paper_top1": recipe.paper_top1,
-        "paper_reference_top1": recipe.paper_reference_top1,
+        "paper_score": recipe.paper_score,
+        "paper_reference_score": recipe.paper_reference_score,
     }
 
 
@@ -82,6 +86,12 @@ def _short(count: int) -> str:
     return str(count)
 
 
+def _length(length: int, unit: str) -> str:
+    if unit == "epochs":
+        return f"{length} ep"
+    return f"{length // 1000}k it" if length % 1000 == 0 else f"{length} it"
+
+
 def _percent(top1: float | None) -> str:
     return "–" if top1 is None else f"{top1:.2f}"
 
@@ -91,15 +101,16 @@ _CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
     "model": lambda row: str(row["model"]),
     "params": lambda row: _short(row["params"]),
     "MACs": lambda row: _short(row["macs"]),
-    "epochs": lambda row: str(row["epochs"]),
+    "T_max": lambda row: _length(row["length"], row["unit"]),
     "lr": lambda row: f"{row['lr']:g}",
     "alpha": lambda row: f"{row['alpha']:g}",
-    "top-1": lambda row: _percent(row["paper_top1"]),
-    "ref.": lambda row: _percent(row["paper_reference_top1"]),
+    "paper": lambda row: _percent(row["paper_score"]),
+    "ref.": lambda row: _percent(row["paper_reference_score"]),
 }
-_WIDE = 100
+_WIDE = 104
 """Columns of a terminal from which on the model has room."""
 _LEGEND = (
-    "lr and alpha are FixNorm's. top-1: what the paper reports for it, in percent; ref.: for the "
-    "reference setting. MACs: multiply-adds of one image, without the head."
+    "lr and alpha are FixNorm's. T_max: epochs (ep) or iterations (it). paper: what it reports for "
+    "FixNorm, in percent (top-1, mIoU or AP); ref.: for the reference setting. MACs: multiply-adds "
+    "of one image's convolutions, without a linear head."
 )

@@ -15,10 +15,10 @@ import torch
 from rich.console import Console
 
 from fixnorm.commands.train import configured
-from fixnorm.data import count_training_images
 from fixnorm.training.folder import write_json
 from fixnorm.training.interrupt import Interrupt
 from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import task_of
 from fixnorm.tuning import probe
 from fixnorm.tuning.driver import search as run_search
 from fixnorm.tuning.engines.engine import Died, Engine
@@ -26,7 +26,7 @@ from fixnorm.tuning.engines.local import LocalEngine, default_workers
 from fixnorm.tuning.estimate import seconds_of_training
 from fixnorm.tuning.job import Job
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.run import TrialRuns, epochs_of
+from fixnorm.tuning.run import TrialRuns, length_of
 from fixnorm.tuning.search import RecipeSearch, result
 from fixnorm.tuning.sources import Best, PlanSource
 from fixnorm.tuning.storage import Storage
@@ -47,8 +47,8 @@ class Wanted:
     out: Path | None
     method: str
     plan: str
-    lr_min: float
-    lr_max: float
+    lr_min: float | None
+    lr_max: float | None
     from_weight_decay: tuple[float, float] | None
     splits: int
     fractions: str
@@ -98,7 +98,7 @@ def run(wanted: Wanted) -> None:
     if wanted.dry_run:
         announce(strategy, recipe, wanted, workers)
         return
-    count_training_images(recipe.data, wanted.data, settings=recipe.data_settings())
+    task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
 
     def new_engine() -> Engine:
         if wanted.engine == "ray":
@@ -125,12 +125,14 @@ def run(wanted: Wanted) -> None:
 
 def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
     """How to search."""
+    lr_min = recipe.lr_range[0] if wanted.lr_min is None else wanted.lr_min
+    lr_max = recipe.lr_range[1] if wanted.lr_max is None else wanted.lr_max
     if wanted.method == "fixnorm":
         space = SearchSpace(
-            lr_min=wanted.lr_min,
-            lr_max=wanted.lr_max,
+            lr_min=lr_min,
+            lr_max=lr_max,
             splits=wanted.splits,
-            fractions=whole_epochs(recipe, numbers("fractions", wanted.fractions)),
+            fractions=whole_lengths(recipe, numbers("fractions", wanted.fractions)),
             alphas=numbers("alphas", wanted.alphas),
             seeds=wanted.seeds,
         )
@@ -140,8 +142,8 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
     if wanted.from_weight_decay is not None:
         raise ValueError("--from-weight-decay gives a range of FixNorm learning rates")
     return SamplerStrategy(
-        lr_min=wanted.lr_min,
-        lr_max=wanted.lr_max,
+        lr_min=lr_min,
+        lr_max=lr_max,
         weight_decay_min=wanted.weight_decay_min,
         weight_decay_max=wanted.weight_decay_max,
         budget=wanted.budget,
@@ -200,7 +202,8 @@ def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -
     if wanted.as_json:
         print(json.dumps({"trials": trials, "cost": cost, "hours": round(hours, 4)}))
         return
-    print(f"{recipe.name} by {strategy.method}, {strategy.name}; T_max is {recipe.epochs} epochs")
+    length = f"{recipe.length} {recipe.unit}"
+    print(f"{recipe.name} by {strategy.method}, {strategy.name}; T_max is {length}")
     for line in strategy.outline():
         print(f"  {line}")
     print(
@@ -269,11 +272,11 @@ def training_command(runs: TrialRuns, best: Best) -> str:
     return shlex.join(parts)
 
 
-def whole_epochs(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
+def whole_lengths(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
     """Fractions of T_max as trainings can have them, so that the cost is what is spent."""
     if not all(0 < fraction <= 1 for fraction in fractions):
         return fractions  # for the search space to refuse
-    return tuple(epochs_of(recipe, fraction) / recipe.epochs for fraction in fractions)
+    return tuple(length_of(recipe, fraction) / recipe.length for fraction in fractions)
 
 
 def numbers(name: str, text: str) -> tuple[float, ...]:

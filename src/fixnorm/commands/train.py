@@ -13,6 +13,7 @@ from fixnorm.groups import Method
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
 from fixnorm.training.recipe import parsed_settings
+from fixnorm.training.tasks import METRICS
 from fixnorm.training.view import ProgressView
 
 
@@ -73,7 +74,7 @@ def train(
 
 def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     """The named recipe for a method, with some fields changed."""
-    changes: dict[str, Any] = dict(parsed_settings(settings))
+    changes: dict[str, Any] = dict(parsed_settings(type(recipes.get(name)), settings))
     method = changes.pop("method", method)
     if method is not None and method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
@@ -82,16 +83,18 @@ def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
 
 def summary(result: dict[str, Any], folder: Path) -> str:
     """What the run found, in a few lines."""
-    accuracy, best = result["accuracy"], result["best_accuracy"]
+    metric = result["metric"]
+    score, best = result[metric], result[f"best_{metric}"]
     numbers = f"lr {result['lr']:g}"
     if result["alpha"] is not None:
         numbers += f", alpha {result['alpha']:g}"
     if result["weight_decay"]:
         numbers += f", weight decay {result['weight_decay']:g}"
-    found = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} % (best {best:.2f} %)"
+    title = METRICS[metric].title
+    found = f"no {title}" if score is None else f"{title} {score:.2f} % (best {best:.2f} %)"
     speed = result["images_per_second"]
     return (
         f"{result['recipe']['name']} by {result['method']}, {numbers}: {found}"
-        f" after {result['seconds']:.0f} s ({speed:.0f} images/s)\n"
+        f" after {result['seconds']:.0f} s ({speed:.3g} images/s)\n"
         f"run: {folder}   curves: {folder}/metrics.csv   next: fixnorm export {folder}"
     )

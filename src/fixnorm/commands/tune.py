@@ -29,8 +29,14 @@ def tune(
     plan: Annotated[
         str, typer.Option(help="paper (Algorithm 4) or unimodal (skips what cannot win).")
     ] = "paper",
-    lr_min: Annotated[float, typer.Option(help="Lower end of the lr range.")] = PAPER.lr_min,
-    lr_max: Annotated[float, typer.Option(help="Upper end of the lr range.")] = PAPER.lr_max,
+    lr_min: Annotated[
+        float | None,
+        typer.Option(help="Lower end of the lr range (default: 0.2; dense tasks 0.005)."),
+    ] = None,
+    lr_max: Annotated[
+        float | None,
+        typer.Option(help="Upper end of the lr range (default: 3.2; dense tasks 0.1)."),
+    ] = None,
     from_weight_decay: Annotated[
         tuple[float, float] | None,
         typer.Option(

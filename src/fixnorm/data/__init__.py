@@ -26,7 +26,7 @@ try:
         open_detection,
     )
     from fixnorm.data.errors import DataError
-    from fixnorm.data.opened import Progress
+    from fixnorm.data.opened import OpenSet, Progress
     from fixnorm.data.opening import Data, count_training_images, open_data
     from fixnorm.data.segmentation import SegmentationData, open_segmentation
     from fixnorm.data.settings import DataSettings
@@ -48,6 +48,7 @@ __all__ = [
     "DetectionSettings",
     "EvalSplit",
     "GroundTruth",
+    "OpenSet",
     "Progress",
     "Result",
     "SegmentationData",

@@ -26,6 +26,7 @@ class OpenSet(ABC, Generic[B]):
     classes: tuple[str, ...]
     train: TrainSplit[B]
     val: EvalSplit[B]
+    channels: int = 3
     memory_bytes: int | None
     """Bytes of pixels held, None for a set that streams."""
     broken: list[Path] = field(default_factory=list)

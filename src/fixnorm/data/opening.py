@@ -43,7 +43,6 @@ class Data(OpenSet[Batch]):
     """A classification set that is ready to train on."""
 
     layout: str
-    channels: int
     image_size: int
 
     def _title(self) -> str:

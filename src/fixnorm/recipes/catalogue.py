@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import get_args
 
 from fixnorm.groups import Method
+from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
 from fixnorm.recipes.small import SMALL
 from fixnorm.training.recipe import Recipe
@@ -16,18 +17,19 @@ __all__ = ["get", "groups", "names"]
 _GROUPS: dict[str, tuple[Callable[[Method], Recipe], ...]] = {
     "Table 2": TABLE_2,
     "section 2": SECTION_2,
-    "small": SMALL,
+    "appendix": APPENDIX,
+    "small": (*SMALL, *DENSE_SMALL),
 }
 _RECIPES = {row("fixnorm").name: row for rows in _GROUPS.values() for row in rows}
 
 
 def names() -> tuple[str, ...]:
-    """All names: the paper's Table 2 in its order, ResNet50 of section 2, then the small ones."""
+    """All names: Table 2 in its order, section 2, the appendix, then the small ones."""
     return tuple(_RECIPES)
 
 
 def groups() -> dict[str, tuple[str, ...]]:
-    """The names by where they come from: ``Table 2``, ``section 2`` or ``small``."""
+    """The names by where they come from: a part of the paper, or ``small``."""
     return {group: tuple(row("fixnorm").name for row in rows) for group, rows in _GROUPS.items()}
 
 

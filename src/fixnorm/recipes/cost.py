@@ -6,25 +6,22 @@ from functools import cache
 
 import torch
 
-from fixnorm.models import Counts, count, create
-from fixnorm.training.recipe import Recipe
+from fixnorm.models import Counts, count
+from fixnorm.training import Recipe
+from fixnorm.training.tasks import Logits, task_of
 
 __all__ = ["cost"]
 
-_GREY = ("digits", "fashion-mnist")
 
-
+@cache
 def cost(recipe: Recipe) -> Counts:
     """Parameters, and multiply-adds of one image of the recipe's size, without any arithmetic.
 
-    An image folder of which all classes are taken counts with as many as the model was made for.
+    An image folder of which all classes are taken counts with ImageNet's. A detector's figures are
+    those of its layers: boxes are sorted out by comparisons.
     """
-    channels = 1 if recipe.data in _GREY else 3
-    return _cost(recipe.model, recipe.classes, channels, recipe.image_size)
-
-
-@cache
-def _cost(model: str, classes: int | None, channels: int, size: int) -> Counts:
+    task = task_of(recipe)
+    _, classes, size = task.expected()
     with torch.device("meta"):
-        network = create(model, num_classes=classes, in_chans=channels)
-    return count(network, (channels, size, size))
+        network = task.network(classes, size[0])
+    return count(Logits(network, task), size)

@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from fixnorm.groups import Method
 from fixnorm.recipes.methods import Baseline, by_method
-from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training import ClassificationRecipe, changed
 
 _RESNET = Baseline(lr=0.4, weight_decay=1e-4)
 _MOBILENET = Baseline(lr=0.2, weight_decay=4e-5)
 
 
-def resnet50d_120(method: Method = "fixnorm") -> Recipe:
+def resnet50d_120(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet50-D, 120 epochs."""
-    recipe = Recipe(
+    recipe = ClassificationRecipe(
         name="resnet50d-120",
         model="resnet50d",
         data="imagefolder",
@@ -47,26 +47,26 @@ def resnet50d_120(method: Method = "fixnorm") -> Recipe:
         warmup_epochs=4,
         batch_size=1024,
         label_smoothing=0.1,
-        paper_top1=78.62,
-        paper_reference_top1=78.37,
+        paper_score=78.62,
+        paper_reference_score=78.37,
     )
     return by_method(recipe, method, _RESNET)
 
 
-def resnet50d_350(method: Method = "fixnorm") -> Recipe:
+def resnet50d_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet50-D, 350 epochs."""
     recipe = changed(
         resnet50d_120(),
         name="resnet50d-350",
         epochs=350,
         lr=1.1,
-        paper_top1=79.29,
-        paper_reference_top1=79.04,
+        paper_score=79.29,
+        paper_reference_score=79.04,
     )
     return by_method(recipe, method, _RESNET)
 
 
-def resnet50d_star_350(method: Method = "fixnorm") -> Recipe:
+def resnet50d_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet50-D*: with squeeze-and-excitation, SiLU, AutoAugment and stochastic depth."""
     recipe = changed(
         resnet50d_350(),
@@ -75,13 +75,13 @@ def resnet50d_star_350(method: Method = "fixnorm") -> Recipe:
         auto_augment="v0",
         drop_path=0.2,
         alpha=1.0,
-        paper_top1=81.27,
-        paper_reference_top1=80.80,
+        paper_score=81.27,
+        paper_reference_score=80.80,
     )
     return by_method(recipe, method, _RESNET)
 
 
-def mobilenetv2_150(method: Method = "fixnorm") -> Recipe:
+def mobilenetv2_150(method: Method = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2, 150 epochs."""
     recipe = changed(
         resnet50d_120(),
@@ -90,13 +90,13 @@ def mobilenetv2_150(method: Method = "fixnorm") -> Recipe:
         epochs=150,
         lr=0.5,
         alpha=16.0,
-        paper_top1=73.20,
-        paper_reference_top1=72.04,
+        paper_score=73.20,
+        paper_reference_score=72.04,
     )
     return by_method(recipe, method, _MOBILENET)
 
 
-def mobilenetv2_350(method: Method = "fixnorm") -> Recipe:
+def mobilenetv2_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2, 350 epochs."""
     recipe = changed(
         mobilenetv2_150(),
@@ -104,13 +104,13 @@ def mobilenetv2_350(method: Method = "fixnorm") -> Recipe:
         epochs=350,
         lr=0.35,
         alpha=8.0,
-        paper_top1=73.97,
-        paper_reference_top1=73.38,
+        paper_score=73.97,
+        paper_reference_score=73.38,
     )
     return by_method(recipe, method, _MOBILENET)
 
 
-def mobilenetv2_x112_star_350(method: Method = "fixnorm") -> Recipe:
+def mobilenetv2_x112_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2×1.12*: the multiply-adds and the tricks of EfficientNet-B0."""
     recipe = changed(
         mobilenetv2_350(),
@@ -120,13 +120,13 @@ def mobilenetv2_x112_star_350(method: Method = "fixnorm") -> Recipe:
         drop_path=0.2,
         lr=0.5,
         alpha=8.0,
-        paper_top1=77.40,
-        paper_reference_top1=76.72,
+        paper_score=77.40,
+        paper_reference_score=76.72,
     )
     return by_method(recipe, method, _MOBILENET)
 
 
-def mobilenetv2_x154_star_350(method: Method = "fixnorm") -> Recipe:
+def mobilenetv2_x154_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2×1.54*: the multiply-adds of EfficientNet-B1, at 224×224."""
     recipe = changed(
         mobilenetv2_x112_star_350(),
@@ -134,13 +134,13 @@ def mobilenetv2_x154_star_350(method: Method = "fixnorm") -> Recipe:
         model="mobilenetv2-x1.54-star",
         lr=0.65,
         alpha=4.0,
-        paper_top1=79.18,
-        paper_reference_top1=78.75,
+        paper_score=79.18,
+        paper_reference_score=78.75,
     )
     return by_method(recipe, method, _MOBILENET)
 
 
-def efficientnet_b0_350(method: Method = "fixnorm") -> Recipe:
+def efficientnet_b0_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """EfficientNet-B0.
 
     Its reference, 77.30 %, was trained with RMSProp, a decay of 0.97 every 2.4 epochs and λ 1e-5:
@@ -159,13 +159,13 @@ def efficientnet_b0_350(method: Method = "fixnorm") -> Recipe:
         drop=0.2,
         lr=0.5,
         alpha=4.0,
-        paper_top1=77.72,
-        paper_reference_top1=77.30,
+        paper_score=77.72,
+        paper_reference_score=77.30,
     )
     return by_method(recipe, method, _MOBILENET)
 
 
-def efficientnet_b1_350(method: Method = "fixnorm") -> Recipe:
+def efficientnet_b1_350(method: Method = "fixnorm") -> ClassificationRecipe:
     """EfficientNet-B1, at 240×240; weight decay as for B0."""
     recipe = changed(
         efficientnet_b0_350(),
@@ -174,13 +174,13 @@ def efficientnet_b1_350(method: Method = "fixnorm") -> Recipe:
         image_size=240,
         lr=0.8,
         alpha=8.0,
-        paper_top1=79.52,
-        paper_reference_top1=79.20,
+        paper_score=79.52,
+        paper_reference_score=79.20,
     )
     return by_method(recipe, method, _MOBILENET)
 
 
-def resnet50_100(method: Method = "fixnorm") -> Recipe:
+def resnet50_100(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet50 of section 2 (Figures 1 and 2), 100 epochs.
 
     The paper prints lr and λ of weight decay alone (0.4, 1e-4) and no accuracy. The others take
@@ -191,13 +191,13 @@ def resnet50_100(method: Method = "fixnorm") -> Recipe:
         name="resnet50-100",
         model="resnet50",
         epochs=100,
-        paper_top1=None,
-        paper_reference_top1=None,
+        paper_score=None,
+        paper_reference_score=None,
     )
     return by_method(recipe, method, _RESNET)
 
 
-def resnet50_50(method: Method = "fixnorm") -> Recipe:
+def resnet50_50(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet50 of Figure 4, the grid of lr and alpha: 50 epochs."""
     recipe = changed(resnet50_100(), name="resnet50-50", epochs=50)
     return by_method(recipe, method, _RESNET)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fixnorm.groups import Method
-from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training.recipe import R, changed
 
 __all__ = ["Baseline", "by_method"]
 
@@ -18,7 +18,7 @@ class Baseline:
     weight_decay: float
 
 
-def by_method(recipe: Recipe, method: Method, baseline: Baseline) -> Recipe:
+def by_method(recipe: R, method: Method, baseline: Baseline) -> R:
     """The FixNorm recipe for another method.
 
     - ``wn-fc``: FixNorm's lr, no cap.

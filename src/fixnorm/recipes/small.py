@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from fixnorm.groups import Method
 from fixnorm.recipes.methods import Baseline, by_method
-from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training import ClassificationRecipe, changed
 
 
-def digits(method: Method = "fixnorm") -> Recipe:
+def digits(method: Method = "fixnorm") -> ClassificationRecipe:
     """The 1,797 embedded 8×8 digits: some seconds, about 99 % with every method."""
-    recipe = Recipe(
+    recipe = ClassificationRecipe(
         name="digits",
         model="digits-resnet",
         data="digits",
@@ -31,9 +31,9 @@ def digits(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.2, weight_decay=1e-3))
 
 
-def cifar10_small(method: Method = "fixnorm") -> Recipe:
+def cifar10_small(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet-8, 32 wide with a stride-2 stem, on 20,000 images of CIFAR-10."""
-    recipe = Recipe(
+    recipe = ClassificationRecipe(
         name="cifar10-small",
         model="resnet8-w32-s2",
         data="cifar10",
@@ -53,7 +53,7 @@ def cifar10_small(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=1e-3))
 
 
-def cifar10_resnet20(method: Method = "fixnorm") -> Recipe:
+def cifar10_resnet20(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet-20 on all of CIFAR-10: minutes on a GPU, hours on a CPU.
 
     Epochs, batch, lr and λ of weight decay are those of He et al. 2016 (91.25 %). FixNorm's lr and
@@ -70,7 +70,7 @@ def cifar10_resnet20(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.1, weight_decay=1e-4))
 
 
-def cifar10_mobilenetv2(method: Method = "fixnorm") -> Recipe:
+def cifar10_mobilenetv2(method: Method = "fixnorm") -> ClassificationRecipe:
     """A small MobileNetV2, a relative of the paper's, on 10,000 images of CIFAR-10."""
     recipe = changed(
         cifar10_small(),
@@ -83,7 +83,7 @@ def cifar10_mobilenetv2(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.2, weight_decay=5e-4))
 
 
-def cifar10_se(method: Method = "fixnorm") -> Recipe:
+def cifar10_se(method: Method = "fixnorm") -> ClassificationRecipe:
     """The small MobileNetV2 with the tricks of the starred models.
 
     Squeeze-and-excitation, SiLU, stochastic depth, and AutoAugment with its CIFAR-10 policy.
@@ -99,7 +99,7 @@ def cifar10_se(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.2, weight_decay=5e-4))
 
 
-def fashion_mnist_small(method: Method = "fixnorm") -> Recipe:
+def fashion_mnist_small(method: Method = "fixnorm") -> ClassificationRecipe:
     """ResNet-8 with a stride-2 stem on 20,000 images of Fashion-MNIST."""
     recipe = changed(
         cifar10_small(),
@@ -114,13 +114,13 @@ def fashion_mnist_small(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=1e-3))
 
 
-def tiny_imagenet_head(method: Method = "fixnorm") -> Recipe:
+def tiny_imagenet_head(method: Method = "fixnorm") -> ClassificationRecipe:
     """Little data and a long training, where the cap of the head shows.
 
     50 classes of Tiny-ImageNet with 50 images each, at 32×32: long enough for an uncapped g to grow
     far beyond the cap.
     """
-    recipe = Recipe(
+    recipe = ClassificationRecipe(
         name="tiny-imagenet-head",
         model="resnet8-w32-s2",
         data="imagefolder",
@@ -141,7 +141,7 @@ def tiny_imagenet_head(method: Method = "fixnorm") -> Recipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=4e-3))
 
 
-def tiny_imagenet_lr(method: Method = "fixnorm") -> Recipe:
+def tiny_imagenet_lr(method: Method = "fixnorm") -> ClassificationRecipe:
     """More data and a short training, where the learning rate shows.
 
     100 classes of Tiny-ImageNet with 100 images each. The cap hardly matters: g does not meet it.

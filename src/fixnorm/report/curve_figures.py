@@ -34,6 +34,8 @@ __all__ = ["Runs", "curve_figures", "read_runs"]
 COLUMNS = {
     "train_loss": "training loss",
     "val_accuracy": "validation accuracy (%)",
+    "val_miou": "validation mIoU (%)",
+    "val_ap": "validation AP (%)",
     "head_scale": "scale of the head, g",
     "conv_norm": "norm of the conv weights, ‖W‖",
     "mcbr_val": "MCBR, validation",

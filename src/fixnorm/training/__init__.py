@@ -3,5 +3,15 @@
 from fixnorm.training.interrupt import Interrupted
 from fixnorm.training.loop import RunOptions, train
 from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training.tasks import ClassificationRecipe, DetectionRecipe, SegmentationRecipe
 
-__all__ = ["Interrupted", "Recipe", "RunOptions", "changed", "train"]
+__all__ = [
+    "ClassificationRecipe",
+    "DetectionRecipe",
+    "Interrupted",
+    "Recipe",
+    "RunOptions",
+    "SegmentationRecipe",
+    "changed",
+    "train",
+]

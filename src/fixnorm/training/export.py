@@ -23,6 +23,7 @@ import fixnorm
 from fixnorm.convert import fold
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.rebuild import FinishedRun, open_run
+from fixnorm.training.tasks import Logits, task_of
 
 __all__ = ["TOLERANCE", "Exported", "export"]
 
@@ -73,20 +74,21 @@ def export(
     onnx_path = weights_path.with_suffix(".onnx") if onnx else None
     _check_places(opened, weights_path, onnx_path, force=force)
     if onnx:
-        _check_onnx_packages()
+        _check_onnx(opened)
 
     _refuse_non_finite(opened)
     images = _images(opened)
     model = opened.model()
+    outputs = Logits(model, task_of(opened.recipe))
     with torch.no_grad():
-        expected = model(images)
+        expected = outputs(images)
         fold(model)
-        difference = _checked("the folded model", model(images), expected)
+        difference = _checked("the folded model", outputs(images), expected)
     metadata = _metadata(opened)
     program = None
     if onnx:
-        program = _onnx(model, images[:2], metadata, opened.recipe.model)
-        rounding = _difference(expected, _exact(model, images))
+        program = _onnx(outputs, images[:2], metadata, opened.recipe.model)
+        rounding = _difference(expected, _exact(outputs, images))
         difference = _checked("the ONNX file", _run(program, images), expected, rounding=rounding)
 
     weights_path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,9 @@ def _check_places(run: FinishedRun, weights: Path, onnx: Path | None, *, force: 
             raise ValueError(f"{path} exists already: replace it with --force or give --out")
 
 
-def _check_onnx_packages() -> None:
+def _check_onnx(run: FinishedRun) -> None:
+    if run.recipe.task == "detection":
+        raise ValueError("--onnx: a detector's boxes are sorted out by no ONNX file; leave it out")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(f"--onnx needs {', '.join(missing)}: pip install 'fixnorm[onnx]'")
@@ -129,9 +133,9 @@ def _refuse_non_finite(run: FinishedRun) -> None:
 
 def _images(run: FinishedRun) -> Tensor:
     """Noise to compare outputs on; three images, so that a batch of two stuck in a graph shows."""
-    size = run.recipe.image_size
+    size = task_of(run.recipe).expected().size
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(3, run.channels, size, size, generator=generator)
+    return torch.randn(3, run.channels, *size[1:], generator=generator)
 
 
 @torch.no_grad()
@@ -163,26 +167,17 @@ def _checked(what: str, outputs: Tensor, expected: Tensor, *, rounding: float = 
 
 def _metadata(run: FinishedRun) -> dict[str, str]:
     """Lists and numbers are JSON; the words are those of timm's model configurations."""
-    recipe, size = run.recipe, run.recipe.image_size
-    crop_pct, interpolation = {
-        "none": (1.0, "bilinear"),
-        "resnet": (0.875, "bilinear"),
-        "efficientnet": (size / (size + 32), "bicubic"),
-    }[recipe.eval_crop]
-    values: dict[str, Any] = {
-        "num_classes": run.classes,
-        "input_size": [run.channels, size, size],
-        "mean": _by_channel(recipe.mean, run.channels),
-        "std": _by_channel(recipe.std, run.channels),
-        "crop_pct": crop_pct,
-    }
+    recipe = run.recipe
+    values: dict[str, Any] = {"num_classes": run.classes}
     if run.class_names is not None:
         values["label_names"] = run.class_names
-    metadata = {key: json.dumps(value) for key, value in values.items()}
+    values |= task_of(recipe).preparation(run.channels)
+    metadata = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
+    }
     metadata |= {
+        "task": recipe.task,
         "model": recipe.model,
-        "interpolation": interpolation,
-        "eval_crop": recipe.eval_crop,
         "recipe": recipe.name,
         "method": recipe.method,
         "fixnorm_version": fixnorm.__version__,
@@ -190,10 +185,6 @@ def _metadata(run: FinishedRun) -> dict[str, str]:
     registry, _, name = recipe.model.rpartition("/")
     timm_name = name if registry == "timm" else _TIMM.get(recipe.model)
     return metadata | ({"timm": timm_name} if timm_name else {})
-
-
-def _by_channel(values: tuple[float, ...], channels: int) -> list[float]:
-    return list(values) * channels if len(values) == 1 else list(values)
 
 
 def _plain(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The figures of an epoch: sums over its steps, and where norms and scales stand at its end."""
+"""A line of figures: sums over its steps, and where norms and scales stand at its end."""
 
 from __future__ import annotations
 
@@ -11,51 +11,47 @@ from torch import Tensor
 from fixnorm.angles import Snapshot, snapshot, turned
 from fixnorm.norm import joint_norm, weight_norms
 from fixnorm.training.distributed import World
-from fixnorm.training.evaluate import CrossBoundary, Evaluation
+from fixnorm.training.evaluate import Evaluation
 from fixnorm.training.setup import Trainee
+from fixnorm.training.tasks import Metric
+from fixnorm.training.tasks.risk import Risk
 
-__all__ = ["Running", "TurnOfLastStep", "epoch_row"]
+__all__ = ["Running", "TurnOfLastStep", "metrics_row"]
 
 
 class Running:
-    """Sums over the steps of an epoch, on the device, never waited for inside a step."""
+    """Sums since the last line of figures, on the device, never waited for inside a step."""
 
     def __init__(self, device: torch.device) -> None:
-        self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.correct = torch.zeros((), dtype=torch.float64, device=device)
-        self.images = 0
+        # loss times images, images, classes that are right, classes there are
+        self.sums = torch.zeros(4, dtype=torch.float64, device=device)
 
-    def update(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+    def update(self, loss: Tensor, images: int, correct: tuple[Tensor | int, Tensor | int]) -> None:
         """Count one forward pass; ``loss`` is its mean."""
-        self.loss += loss.detach() * len(labels)
-        self.correct += (logits.detach().argmax(1) == labels).sum()
-        self.images += len(labels)
+        self.sums[0] += loss.detach() * images
+        self.sums[1] += images
+        self.sums[2] += correct[0]
+        self.sums[3] += correct[1]
 
-    def state(self, risk: CrossBoundary) -> Tensor:
+    def state(self, risk: Risk) -> Tensor:
         """All sums as one vector, MCBR's included."""
-        images = torch.tensor(float(self.images), dtype=torch.float64, device=self.loss.device)
         metric = risk.metric
-        return torch.stack(
-            [self.loss, self.correct, images, metric.total.double(), metric.count.double()]
-        )
+        return torch.cat([self.sums, torch.stack([metric.total.double(), metric.count.double()])])
 
-    def load(self, state: Tensor, risk: CrossBoundary) -> None:
+    def load(self, state: Tensor, risk: Risk) -> None:
         """Go on from the sums of :meth:`state`."""
-        state = state.to(self.loss.device)
-        self.loss, self.correct = state[0].clone(), state[1].clone()
-        self.images = int(state[2].item())
-        risk.metric.total, risk.metric.count = state[3].clone(), state[4].long()
+        state = state.to(self.sums.device)
+        self.sums = state[:4].clone()
+        risk.metric.total, risk.metric.count = state[4].clone(), state[5].long()
 
-    def reset(self, risk: CrossBoundary) -> None:
-        """Begin an epoch."""
-        self.loss.zero_()
-        self.correct.zero_()
-        self.images = 0
+    def reset(self, risk: Risk) -> None:
+        """Begin a line."""
+        self.sums.zero_()
         risk.metric.reset()
 
 
 class TurnOfLastStep:
-    """How far W^Conv turns in the last step of an epoch; costs one copy of it during that step."""
+    """How far W^Conv turns in the last step of a line; costs one copy of it during that step."""
 
     def __init__(self, trainee: Trainee) -> None:
         self._trainee = trainee
@@ -76,19 +72,21 @@ class TurnOfLastStep:
             self.angle, self._before = mean.sqrt().item(), None
 
 
-def epoch_row(
-    epoch: int,
+def metrics_row(
+    metric: Metric,
+    epoch: float,
     step: int,
     lr: float,
     trainee: Trainee,
     running: Running,
-    risk: CrossBoundary,
+    risk: Risk,
     turn: TurnOfLastStep,
     evaluation: Evaluation | None,
     world: World,
 ) -> dict[str, Any]:
     """One line of ``metrics.csv``. No clock is in it: a resumed run writes the same."""
-    loss, correct, images, mcbr_total, mcbr_count = world.sum(running.state(risk)).tolist()
+    sums = world.sum(running.state(risk)).tolist()
+    loss, images, correct, counted, mcbr_total, mcbr_count = sums
     norm = joint_norm(trainee.conv).item() if trainee.conv else None
     scale = trainee.head_scale()
     steps = trainee.handle.figures().groups if trainee.handle is not None else ()
@@ -97,8 +95,8 @@ def epoch_row(
         "step": step,
         "lr": lr,
         "train_loss": loss / images,
-        "train_accuracy": 100 * correct / images,
-        "val_accuracy": evaluation.accuracy if evaluation is not None else None,
+        "train_accuracy": 100 * correct / counted if counted else None,
+        f"val_{metric.name}": evaluation.score.value if evaluation is not None else None,
         "conv_norm": norm,
         "head_scale": scale.item() if scale is not None else None,
         "cap": trainee.cap(),

@@ -27,6 +27,7 @@ class RunFolder:
         self.weights = path / "weights.safetensors"
         self.result = path / "result.json"
         self.classes = path / "classes.json"
+        self.pictures = path / "pictures"
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
         self.lock = path / ".lock"

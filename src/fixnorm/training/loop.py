@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fixnorm.data import Batch, Data, open_data
+from fixnorm.data import OpenSet
 from fixnorm.training.checkpoint import Checkpoints
 from fixnorm.training.distributed import World, world
-from fixnorm.training.evaluate import CrossBoundary, Evaluation, evaluate
-from fixnorm.training.figures import Running, TurnOfLastStep, epoch_row
+from fixnorm.training.evaluate import Evaluation, evaluate
+from fixnorm.training.figures import Running, TurnOfLastStep, metrics_row
 from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
 from fixnorm.training.interrupt import Interrupt, Interrupted
 from fixnorm.training.recipe import Recipe
@@ -24,6 +26,7 @@ from fixnorm.training.result import result, write_weights
 from fixnorm.training.scalars import Scalars
 from fixnorm.training.schedule import multiplier
 from fixnorm.training.setup import Trainee, build
+from fixnorm.training.tasks import Part, task_of
 from fixnorm.training.view import View
 
 __all__ = ["RunOptions", "train"]
@@ -45,6 +48,8 @@ class RunOptions:
     skip_broken: bool = False
     """Leave out images that do not decode."""
     tensorboard: bool = True
+    pictures: int = 4
+    """Validation images to draw the predictions of a dense task on, in the end."""
 
 
 def train(
@@ -76,13 +81,7 @@ def train(
         if done is not None:
             view.message(f"{out} is finished; give another --out to train again")
             return done
-        source = open_data(
-            recipe.data,
-            data,
-            settings=recipe.data_settings(skip_broken=options.skip_broken),
-            seed=recipe.seed,
-            progress=view.loading,
-        )
+        source = task_of(recipe).open(data, skip_broken=options.skip_broken, progress=view.loading)
         stack.callback(source.close)
         source.train.steps_per_epoch(recipe.batch_size)
         trainee = build(recipe, source, place)
@@ -102,7 +101,7 @@ class _Run:
     def __init__(
         self,
         recipe: Recipe,
-        data: Data,
+        data: OpenSet[Any],
         trainee: Trainee,
         folder: RunFolder,
         options: RunOptions,
@@ -110,24 +109,24 @@ class _Run:
         place: World,
         interrupt: Interrupt,
     ) -> None:
-        self.recipe, self.data, self.folder, self.options = recipe, data, folder, options
-        self.trainee = trainee
+        self.recipe, self.data, self.trainee = recipe, data, trainee
+        self.task = task_of(recipe)
+        self.folder, self.options = folder, options
         self.view, self.world, self.interrupt = view, place, interrupt
         self.steps_per_epoch = data.train.steps_per_epoch(recipe.batch_size)
-        self.steps = recipe.epochs * self.steps_per_epoch
-        self.warmup = round(recipe.warmup_epochs * self.steps_per_epoch)
+        self.times = recipe.timetable(self.steps_per_epoch)
         view.message(data.describe())
-        self.loss = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
         self.scaler = torch.amp.GradScaler(place.device.type, enabled=recipe.precision == "fp16")
         self.memory_format = (
             torch.channels_last if recipe.channels_last else torch.contiguous_format
         )
         self.running = Running(place.device)
-        self.risk = CrossBoundary(self.trainee.head, place.device)
+        self.risk = self.task.risk(trainee.model, trainee.head, place.device)
         self.turn = TurnOfLastStep(self.trainee)
         self.checkpoints = Checkpoints(folder.checkpoints, keep=options.keep)
         self.step = 0
         self.rows: list[dict[str, Any]] = []
+        self.detail: dict[str, float | None] = {}
         self.largest_scale = self.trainee.relative_scale()
         self.seconds_before = 0.0
         self._load()
@@ -140,54 +139,59 @@ class _Run:
     def train(self) -> dict[str, Any]:
         """All steps that are left."""
         if self.step:
-            self.view.message(f"going on from step {self.step} of {self.steps}")
-        self.view.start(self.step, self.steps)
+            self.view.message(f"going on from step {self.step} of {self.times.steps}")
+        self.view.start(self.step, self.times.steps)
         diverged = False
-        first_epoch = self.step // self.steps_per_epoch
-        for epoch in range(first_epoch, self.recipe.epochs):
+        for batch in self._batches():
+            self._step(batch)
+            if not self._ends_row(self.step):
+                self._pause()
+                continue
+            diverged = self._end_row()
+            if diverged:
+                break
+            self._pause(agree=True)  # now that the row is part of the state
+        return self._finish(diverged)
+
+    def _batches(self) -> Iterator[Any]:
+        """Those of all steps that are left, epoch after epoch."""
+        while (left := self.times.steps - self.step) > 0:
+            epoch, start = divmod(self.step, self.steps_per_epoch)
             batches = self.data.train.batches(
                 epoch=epoch,
                 batch_size=self.recipe.batch_size,
                 rank=self.world.rank,
                 world_size=self.world.size,
-                start=self.step - epoch * self.steps_per_epoch,
+                start=start,
             )
-            for batch in batches:
-                self._step(batch)
-                if self.step % self.steps_per_epoch:
-                    self._pause()
-            diverged = self._end_epoch(epoch + 1)
-            if diverged:
-                self.view.message(
-                    f"diverged: the loss is not finite after epoch {epoch + 1}; try a lower lr"
-                )
-                break
-            self._pause(end_of_epoch=True)  # now that the epoch's row is part of the state
-        return self._finish(diverged)
+            yield from islice(batches, left)
 
-    def _step(self, batch: Batch) -> None:
-        recipe, trainee = self.recipe, self.trainee
-        last_of_epoch = (self.step + 1) % self.steps_per_epoch == 0
-        lr = recipe.lr * multiplier(self.step, steps=self.steps, warmup=self.warmup)
+    def _ends_row(self, step: int) -> bool:
+        """Whether a line of figures is due once so many steps are done."""
+        return step % self.times.row == 0 or step == self.times.steps
+
+    def _step(self, batch: Any) -> None:
+        recipe, trainee, times = self.recipe, self.trainee, self.times
+        last_of_row = self._ends_row(self.step + 1)
+        lr = recipe.lr * multiplier(
+            self.step, steps=times.steps, warmup=times.warmup, schedule=recipe.schedule
+        )
         for group in trainee.optimizer.param_groups:
             group["lr"] = lr
         # Dropout and stochastic depth depend on the step alone, so that a resumed run draws the
         # same and no generator state has to be saved.
         torch.manual_seed((recipe.seed * 1_000_003 + self.step) * self.world.size + self.world.rank)
-        images = batch.images.to(
-            self.world.device, memory_format=self.memory_format, non_blocking=True
-        )
-        labels = batch.labels.to(self.world.device, non_blocking=True)
+        part = self.task.part(batch, self.world.device, self.memory_format)
         trainee.optimizer.zero_grad(set_to_none=True)
-        loss = self._backward(images, labels, count=last_of_epoch)
+        loss = self._backward(part, count=last_of_row)
         if recipe.clip is not None:
             self.scaler.unscale_(trainee.optimizer)
             nn.utils.clip_grad_norm_(trainee.model.parameters(), recipe.clip)
-        if last_of_epoch:
+        if last_of_row:
             self.turn.before()
         self.scaler.step(trainee.optimizer)
         self.scaler.update()
-        if last_of_epoch:
+        if last_of_row:
             self.turn.after()
         if trainee.ema is not None:
             trainee.ema.update(trainee.model, step=self.step)
@@ -199,22 +203,22 @@ class _Run:
         self.steps_here += 1
         self._show(loss, lr)
 
-    def _backward(self, images: Tensor, labels: Tensor, *, count: bool) -> Tensor:
+    def _backward(self, whole: Part, *, count: bool) -> Tensor:
         """Gradients of the mean loss of the batch; returns the loss of its last part."""
         parts = self.recipe.accumulate
         count = count or self.step % self.recipe.mcbr_every == 0
         loss = torch.zeros(())
-        for i, (x, y) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True)):
+        for i, part in enumerate(self.task.split(whole, parts)):
             forward = self.trainee.forward
             waits = self.world.size > 1 and i + 1 < parts
             with forward.no_sync() if waits else nullcontext():  # type: ignore[operator]
                 with self._autocast():
-                    logits = forward(x)
-                    loss = cast(Tensor, self.loss(logits, y))
-                self.scaler.scale(loss * (len(y) / len(labels))).backward()
-            self.running.update(loss, logits, y)
+                    outputs = forward(*part.inputs)
+                    loss = self.task.loss(outputs, part)
+                self.scaler.scale(loss * (part.images / whole.images)).backward()
+            self.running.update(loss, part.images, self.task.correct(outputs, part))
             if count:
-                self.risk.update(y)
+                self.risk.update(part.labels)
         return loss.detach()
 
     def _autocast(self) -> AbstractContextManager[object]:
@@ -222,13 +226,16 @@ class _Run:
         dtype = dtypes.get(self.recipe.precision)
         return torch.autocast(self.world.device.type, dtype=dtype, enabled=dtype is not None)
 
-    def _end_epoch(self, epoch: int) -> bool:
-        """Evaluate, write the epoch's row; whether the training has diverged."""
-        due = epoch % self.recipe.eval_every == 0 or epoch == self.recipe.epochs
+    def _end_row(self) -> bool:
+        """Evaluate, write a line of figures; whether the training has diverged."""
+        due = self.step % self.times.evaluation == 0 or self.step == self.times.steps
         evaluation = self._evaluate() if due else None
+        if evaluation is not None:
+            self.detail = dict(evaluation.score.detail)
         lr = self.trainee.optimizer.param_groups[0]["lr"]
-        row = epoch_row(
-            epoch,
+        row = metrics_row(
+            self.task.metric,
+            self._epoch(),
             self.step,
             lr,
             self.trainee,
@@ -244,8 +251,24 @@ class _Run:
             write_csv(self.folder.metrics, self.rows)
         if self.scalars is not None:
             self.scalars.row(row)
-        self.view.epoch(row, self.recipe.epochs)
-        return not math.isfinite(row["train_loss"])
+        self.view.row(row, self._place(), self.task.metric)
+        finite = math.isfinite(row["train_loss"])
+        if not finite:
+            unit, done, _ = self._place()
+            self.view.message(
+                f"diverged: the loss is not finite after {unit} {done}; try a lower lr"
+            )
+        return not finite
+
+    def _epoch(self) -> float:
+        """Epochs that are done; a whole number where an epoch has just ended."""
+        whole, rest = divmod(self.step, self.steps_per_epoch)
+        return round(whole + rest / self.steps_per_epoch, 3) if rest else whole
+
+    def _place(self) -> tuple[str, int, int]:
+        """Where the training is, in its own unit: ``("epoch", 3, 15)``."""
+        steps = self.steps_per_epoch if self.recipe.unit == "epochs" else 1
+        return self.recipe.unit.removesuffix("s"), self.step // steps, self.recipe.length
 
     def _evaluate(self) -> Evaluation:
         model = self.trainee.evaluated
@@ -257,14 +280,25 @@ class _Run:
             world_size=self.world.size,
         )
         head = self.trainee.head_of(model)
-        return evaluate(model, head, batches, self.world, self._autocast(), self.memory_format)
+        return evaluate(
+            self.task,
+            model,
+            head,
+            batches,
+            self.task.scorer(self.data, self.world.device),
+            self.world,
+            self._autocast(),
+            self.memory_format,
+        )
 
     def _finish(self, diverged: bool) -> dict[str, Any]:
         self.view.stop()
         scale = self.largest_scale
         outcome = result(
             self.recipe,
+            self.task.metric,
             self.rows,
+            detail=self.detail,
             seconds=self._seconds(),
             images=self.step * self.recipe.batch_size,
             largest_scale=None if scale is None else scale.item(),
@@ -273,6 +307,7 @@ class _Run:
         )
         if self.world.is_first:
             write_json(self.folder.classes, list(self.data.classes))
+            self._draw()
             write_weights(
                 self.folder.weights,
                 self.trainee,
@@ -283,6 +318,13 @@ class _Run:
             write_json(self.folder.result, outcome)
         self.world.barrier()
         return outcome
+
+    def _draw(self) -> None:
+        model = self.trainee.evaluated.eval()
+        pictures = self.task.draw(model, self.data, self.options.pictures, self.world.device)
+        for k, picture in enumerate(pictures):
+            self.folder.pictures.mkdir(exist_ok=True)
+            picture.save(self.folder.pictures / f"{k}.png")
 
     # -- what is shown -------------------------------------------------------------------------
 
@@ -301,12 +343,12 @@ class _Run:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def _pause(self, *, end_of_epoch: bool = False) -> None:
+    def _pause(self, *, agree: bool = False) -> None:
         """Write a checkpoint when it is time to, and leave when a signal says so."""
         every = self.options.checkpoint_steps
         due = every is not None and self.step % every == 0
         number = 0
-        if self.world.size == 1 or self.step % _AGREE_EVERY == 0 or end_of_epoch:
+        if self.world.size == 1 or self.step % _AGREE_EVERY == 0 or agree:
             late = time.monotonic() - self.saved > 60 * self.options.checkpoint_minutes
             # One number tells both: a signal's number, or 1 << 8 for the clock.
             agreed = self.world.largest(self.interrupt.signal or (int(late) << 8))
@@ -317,7 +359,7 @@ class _Run:
         if number:
             self.view.stop()
             self.world.barrier()  # torchrun ends all processes when one leaves
-            raise Interrupted(number, f"stopped after step {self.step} of {self.steps}")
+            raise Interrupted(number, f"stopped after step {self.step} of {self.times.steps}")
 
     def _save(self) -> None:
         sums = self.world.gather(self.running.state(self.risk))
@@ -334,6 +376,7 @@ class _Run:
                 "running": sums,
                 "angle": self.turn.angle,
                 "rows": self.rows,
+                "detail": self.detail,
                 "largest_scale": self.largest_scale,
                 "seconds": self._seconds(),
             }
@@ -360,7 +403,7 @@ class _Run:
         if self.trainee.ema is not None:
             self.trainee.ema.module.load_state_dict(state["ema"])
         self.scaler.load_state_dict(state["scaler"])
-        self.step, self.rows = state["step"], state["rows"]
+        self.step, self.rows, self.detail = state["step"], state["rows"], state["detail"]
         self.turn.angle, self.seconds_before = state["angle"], state["seconds"]
         if state["largest_scale"] is not None:
             self.largest_scale = state["largest_scale"].to(self.world.device)

@@ -12,9 +12,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fixnorm.layers import can_be_scaled, is_scaled, scale_
-from fixnorm.models import create, find_head
+from fixnorm.models import find_head
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import recipe_from_dict, task_of
 
 __all__ = ["FinishedRun", "open_run", "rebuild"]
 
@@ -35,7 +36,7 @@ class FinishedRun:
 
     def model(self) -> nn.Module:
         """The trained model in evaluation mode, with its scaled layers."""
-        model = create(self.recipe.model, num_classes=self.classes, in_chans=self.channels)
+        model = task_of(self.recipe).network(self.classes, self.channels)
         scaled = _scaled_layers(model, self.state)
         capped = self._capped(model, scaled)
         for name, layer in scaled.items():
@@ -106,7 +107,7 @@ def _recipe(folder: RunFolder) -> Recipe:
     if not isinstance(values, dict):
         raise ValueError(f"{folder.recipe} is not a recipe: train again into another folder")
     try:
-        return Recipe.from_dict(values)
+        return recipe_from_dict(values)
     except ValueError as error:
         raise ValueError(f"{folder.recipe} is not a recipe of this version: {error}") from None
 

@@ -19,14 +19,17 @@ from fixnorm.convert import conversion_of
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.setup import Trainee
+from fixnorm.training.tasks import Metric
 
 __all__ = ["commit", "result", "versions", "write_weights"]
 
 
 def result(
     recipe: Recipe,
+    metric: Metric,
     rows: Sequence[Mapping[str, Any]],
     *,
+    detail: Mapping[str, float | None],
     seconds: float,
     images: int,
     largest_scale: float | None,
@@ -34,10 +37,13 @@ def result(
     diverged: bool,
 ) -> dict[str, Any]:
     """The content of ``result.json``."""
-    accuracies = [row["val_accuracy"] for row in rows if row["val_accuracy"] is not None]
+    column = f"val_{metric.name}"
+    scores = [row[column] for row in rows if row[column] is not None]
     return {
-        "accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None),
+        "metric": metric.name,
+        metric.name: scores[-1] if scores else None,
+        f"best_{metric.name}": max(scores, default=None),
+        "detail": dict(detail),
         "diverged": diverged,
         "method": recipe.method,
         "lr": recipe.lr,

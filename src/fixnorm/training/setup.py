@@ -16,15 +16,15 @@ import fixnorm
 from fixnorm.attach import Handle
 from fixnorm.audit import audit
 from fixnorm.convert import convert
-from fixnorm.data import Data
+from fixnorm.data import OpenSet
 from fixnorm.layers import is_capped, is_scaled
-from fixnorm.models import create
 from fixnorm.training.distributed import World
 from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import Task, task_of
+from fixnorm.training.tasks.dense import DenseRecipe
+from fixnorm.training.tasks.risk import Head
 
 __all__ = ["Trainee", "build"]
-
-Head = nn.Linear | nn.Conv2d
 
 
 @dataclass
@@ -40,8 +40,8 @@ class Trainee:
     """The hook's, where norms are fixed."""
     conv: list[nn.Parameter]
     """The scale-invariant weights that are not the head's: W^Conv."""
-    head_name: str | None
-    """The classifier, if there is exactly one."""
+    heads: tuple[str, ...]
+    """The classifiers, the main one first; those of a segmenter are two."""
     ema: Any = None
     """timm's moving average of the model, where the recipe has one."""
 
@@ -52,13 +52,13 @@ class Trainee:
         return self.model if averaged is None else averaged
 
     def head_of(self, model: nn.Module) -> Head | None:
-        """The classifier of this model or of a copy of it."""
-        layer = None if self.head_name is None else model.get_submodule(self.head_name)
+        """The main classifier of this model or of a copy of it."""
+        layer = model.get_submodule(self.heads[0]) if self.heads else None
         return layer if isinstance(layer, nn.Linear | nn.Conv2d) else None
 
     @property
     def head(self) -> Head | None:
-        """The classifier under training."""
+        """The main classifier under training."""
         return self.head_of(self.model)
 
     def head_scale(self) -> Tensor | None:
@@ -72,35 +72,25 @@ class Trainee:
         return self.head.cap if self.head is not None and is_capped(self.head) else None
 
     def relative_scale(self) -> Tensor | None:
-        """g/√C of the head: the run does not depend on any alpha that this never exceeds."""
-        if self.head is None or not is_scaled(self.head):
+        """The largest g/√C of the heads: the run depends on no alpha that this never exceeds."""
+        layers = [self.model.get_submodule(name) for name in self.heads]
+        scales = [x.g.detach() / math.sqrt(x.weight.shape[0]) for x in layers if is_scaled(x)]
+        if not scales or len(scales) < len(layers):
             return None
-        return self.head.g.detach() / math.sqrt(self.head.weight.shape[0])
+        return scales[0] if len(scales) == 1 else torch.stack(scales).amax(0)
 
 
-def build(recipe: Recipe, data: Data, world: World) -> Trainee:
+def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     """Make the model from the recipe's seed, convert it for the method, and hook the optimizer."""
-    _check(recipe, data, world)
+    _check_parts(recipe, world)
+    task = task_of(recipe)
+    task.check(data)
     with _seeded(recipe.seed):
-        model = create(
-            recipe.model,
-            num_classes=len(data.classes),
-            in_chans=data.channels,
-            drop_path=recipe.drop_path,
-            drop=recipe.drop,
-        )
-    _check_takes_images(model, recipe, data)
-    if recipe.method == "weight-decay":
-        found = audit(model)
-        conv_names: tuple[str, ...] = found.names("fixed")
-        measured = [name.removesuffix(".weight") for name in found.names("head")]
-        heads = measured if recipe.head is None else [recipe.head]
-    else:
-        report = convert(model, method=recipe.method, alpha=recipe.alpha, head=recipe.head)
-        heads = [head.name for head in report.heads]
-        conv_names = tuple(n for n in report.fixed if n.removesuffix(".weight") not in heads)
-
-    model = model.to(world.device)
+        model = task.network(len(data.classes), data.channels)
+    task.prepare(model, data)
+    with _seeded(recipe.seed):
+        heads, conv_names = _converted(model, recipe, task)
+    model = _with_shared_norms(model, recipe, world).to(world.device)
     if recipe.channels_last:
         model = model.to(memory_format=torch.channels_last)
     groups = fixnorm.param_groups(
@@ -114,17 +104,31 @@ def build(recipe: Recipe, data: Data, world: World) -> Trainee:
         optimizer=optimizer,
         handle=fixnorm.attach(optimizer) if fixes else None,
         conv=[model.get_parameter(name) for name in conv_names],
-        head_name=heads[0] if len(heads) == 1 else None,
+        heads=tuple(task.heads(heads)),
         ema=_average(model, recipe),
     )
 
 
-def _check(recipe: Recipe, data: Data, world: World) -> None:
-    """What the recipe alone cannot tell."""
-    if len(data.classes) < 2:
-        raise ValueError(
-            f"{data.name} has one class, {data.classes[0]!r}: a classifier needs two or more"
-        )
+def _converted(
+    model: nn.Module, recipe: Recipe, task: Task[Any, Any]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The heads, and the scale-invariant weights that are not theirs."""
+    method, sample = recipe.method, task.sample()
+    if method == "weight-decay" and not task.normalises_always:
+        found = audit(model, sample)
+        return [name.removesuffix(".weight") for name in found.names("head")], found.names("fixed")
+    report = convert(
+        model,
+        method="wn-fc" if method == "weight-decay" else method,
+        alpha=recipe.alpha,
+        sample=sample,
+        head=recipe.head,
+    )
+    heads = [head.name for head in report.heads]
+    return heads, tuple(n for n in report.fixed if n.removesuffix(".weight") not in heads)
+
+
+def _check_parts(recipe: Recipe, world: World) -> None:
     parts = world.size * recipe.accumulate
     if recipe.batch_size % parts:
         raise ValueError(
@@ -134,18 +138,13 @@ def _check(recipe: Recipe, data: Data, world: World) -> None:
         )
 
 
-@torch.no_grad()
-def _check_takes_images(model: nn.Module, recipe: Recipe, data: Data) -> None:
-    size = (data.channels, data.image_size, data.image_size)
-    model.eval()  # so that running statistics stay as they are
-    try:
-        model(torch.zeros(1, *size))
-    except (AssertionError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"{recipe.model} does not take {'×'.join(map(str, size))} images: {error}; "
-            "set image_size to what it takes"
-        ) from None
-    model.train()
+def _with_shared_norms(model: nn.Module, recipe: Recipe, world: World) -> nn.Module:
+    """Batch statistics over all GPUs, where the recipe wants them and there are several."""
+    wanted = isinstance(recipe, DenseRecipe) and recipe.sync_norms
+    if not (wanted and world.size > 1 and world.device.type == "cuda"):
+        return model
+    converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return converted
 
 
 @contextmanager
@@ -158,7 +157,10 @@ def _seeded(seed: int) -> Iterator[None]:
 def _optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(
-            groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.momentum > 0
+            groups,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov and recipe.momentum > 0,
         )
     from timm.optim._optim_factory import (
         create_optimizer_v2,

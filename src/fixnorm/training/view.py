@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fixnorm.training.tasks import Metric
+
 __all__ = ["ProgressView", "View"]
 
 
@@ -39,8 +41,8 @@ class View:
     def step(self, step: int, figures: Mapping[str, float] | None) -> None:
         """A step is done."""
 
-    def epoch(self, row: Mapping[str, Any], epochs: int) -> None:
-        """An epoch is done."""
+    def row(self, row: Mapping[str, Any], place: tuple[str, int, int], metric: Metric) -> None:
+        """A line of figures, at some place of the training: ``("epoch", 3, 15)``."""
 
     def stop(self) -> None:
         """Training is over."""
@@ -67,7 +69,7 @@ class ProgressView(View):
         self._task: Any = None
         self._loading: Any = None
         self._last = 0.0
-        self._accuracy = ""
+        self._score = ""
 
     def message(self, text: str) -> None:
         """Print above the bar."""
@@ -99,21 +101,22 @@ class ProgressView(View):
             self._last = time.monotonic()
             text = (
                 f"loss {figures['loss']:.3f}  lr {figures['lr']:.3g}"
-                f"  {figures['images_per_second']:.0f} images/s{self._accuracy}"
+                f"  {figures['images_per_second']:.3g} images/s{self._score}"
             )
             self._progress.update(self._task, figures=text)
         self._progress.update(self._task, completed=step)
 
-    def epoch(self, row: Mapping[str, Any], epochs: int) -> None:
-        """One line an epoch."""
-        accuracy = row["val_accuracy"]
-        shown = "" if accuracy is None else f"  val {accuracy:6.2f} %"
-        self._accuracy = "" if accuracy is None else f"  val {accuracy:.2f} %"
-        scale = "" if row["head_scale"] is None else f"  head {row['head_scale']:.3g}"
-        self.message(
-            f"epoch {row['epoch']:>3}/{epochs}  loss {row['train_loss']:.4f}"
-            f"  train {row['train_accuracy']:6.2f} %{shown}{scale}"
-        )
+    def row(self, row: Mapping[str, Any], place: tuple[str, int, int], metric: Metric) -> None:
+        """One line each."""
+        score, train, scale = row[f"val_{metric.name}"], row["train_accuracy"], row["head_scale"]
+        named = "" if metric.name == "accuracy" else f"{metric.title} "
+        self._score = "" if score is None else f"  val {named}{score:.2f} %"
+        unit, done, of = place
+        line = f"{unit} {done:>{len(str(of))}}/{of}  loss {row['train_loss']:.4f}"
+        line += "" if train is None else f"  train {train:6.2f} %"
+        line += "" if score is None else f"  val {named}{score:6.2f} %"
+        line += "" if scale is None else f"  head {scale:.3g}"
+        self.message(line)
 
     def stop(self) -> None:
         """Take the bar away."""

@@ -16,7 +16,7 @@ from fixnorm.tuning.engines.engine import Died, Refused
 from fixnorm.tuning.engines.process import leashed
 from fixnorm.tuning.job import Ended, Job
 
-__all__ = ["TrialRuns", "epochs_of"]
+__all__ = ["TrialRuns", "length_of"]
 
 _DIVERGED, _REFUSED = 1, 2
 _OURS = "fixnorm: "
@@ -68,13 +68,13 @@ class TrialRuns:
         return [sys.executable, *launch, *leashed("-"), sys.executable, *train]
 
     def progress(self, job: Job) -> float:
-        """The share of epochs that are done."""
+        """The share that is done."""
         try:
             with (self.folder_of(job) / "metrics.csv").open() as file:
-                epochs = sum(1 for _ in csv.reader(file)) - 1
+                rows = sum(1 for _ in csv.reader(file)) - 1
         except OSError:
             return 0.0
-        return max(epochs, 0) / epochs_of(self.recipe, job.fraction)
+        return max(rows, 0) / self.recipe_of(job).rows()
 
     def ended(self, job: Job, code: int) -> Ended | Died:
         """What an exit code and the run's folder say."""
@@ -82,12 +82,13 @@ class TrialRuns:
         if self.processes > 1 and code > 0:
             code = _cause(self.log_of(job), code)
         if result is not None and code in (0, _DIVERGED):
-            if result["diverged"] or result["accuracy"] is None:
+            score = result[result["metric"]]
+            if result["diverged"] or score is None:
                 reason = f"the loss was not finite after epoch {result['epochs']}"
                 return Ended(state="diverged", reason=reason, seconds=result["seconds"])
             return Ended(
                 state="trained",
-                accuracy=result["accuracy"],
+                accuracy=score,
                 largest_scale=result["largest_scale"],
                 seconds=result["seconds"],
             )
@@ -99,16 +100,14 @@ class TrialRuns:
         return Died(f"{ending}: {said}" if said else ending, killed=code < 0)
 
     def _changes(self, job: Job) -> dict[str, Any]:
-        epochs = epochs_of(self.recipe, job.fraction)
+        length = length_of(self.recipe, job.fraction)
         changes: dict[str, Any] = {"lr": job.lr, "seed": self.recipe.seed + job.seed}
         if job.alpha is not None:
             changes["alpha"] = job.alpha
         if job.weight_decay is not None:
             changes["weight_decay"] = job.weight_decay
-        if epochs != self.recipe.epochs:
-            changes["epochs"] = epochs
-            # Warm-up is not scaled with the length, but leaves most of a short training to the lr.
-            changes["warmup_epochs"] = min(self.recipe.warmup_epochs, epochs / 4)
+        if length != self.recipe.length:
+            changes |= self.recipe.of_length(length)
         return changes
 
     def _result(self, job: Job) -> dict[str, Any] | None:
@@ -119,9 +118,9 @@ class TrialRuns:
         return content if isinstance(content, dict) else None
 
 
-def epochs_of(recipe: Recipe, fraction: float) -> int:
-    """Epochs of a training of some fraction of T_max, at least one."""
-    return max(round(fraction * recipe.epochs), 1)
+def length_of(recipe: Recipe, fraction: float) -> int:
+    """Epochs or iterations of a training of some fraction of T_max, at least one."""
+    return max(round(fraction * recipe.length), 1)
 
 
 def _last_line(log: Path, beginning: str = "") -> str:

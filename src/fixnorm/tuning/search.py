@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fixnorm.training.result import commit, versions
+from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.run import TrialRuns
 from fixnorm.tuning.sources import Best, Source
@@ -34,6 +35,11 @@ class RecipeSearch:
         recipe = self.runs.recipe.name
         return self.named or f"{recipe}-{self.strategy.method}-{self.strategy.name}"
 
+    @property
+    def metric(self) -> Metric:
+        """What is maximised."""
+        return task_of(self.runs.recipe).metric
+
     def settings(self) -> dict[str, Any]:
         """All that the search depends on: a study of others is not continued."""
         recipe = self.runs.recipe.to_dict()
@@ -42,7 +48,7 @@ class RecipeSearch:
         return {
             "method": self.strategy.method,
             "strategy": self.strategy.name,
-            "metric": "accuracy (%)",
+            "metric": self.metric.label,
             **self.strategy.settings(),
             "recipe": recipe,
         }
@@ -68,7 +74,7 @@ def result(search: RecipeSearch, record: StudyRecord, best: Best, train: str) ->
         "lr": best.lr,
         "alpha": best.alpha,
         "weight_decay": best.weight_decay,
-        "accuracy": best.accuracy,
+        search.metric.name: best.accuracy,
         "cost": record.cost,
         "trials": len(states) - states.count("free"),
         "free": states.count("free"),

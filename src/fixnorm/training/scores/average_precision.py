@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
-from fixnorm.data import GroundTruth, Result
+from fixnorm.data import DetectionBatch, DetectionData, GroundTruth, Result
 from fixnorm.training.distributed import World
+from fixnorm.training.scores.scorer import Score, Scorer
 
-__all__ = ["average_precision"]
+__all__ = ["AveragePrecision", "average_precision"]
+
+
+class AveragePrecision(Scorer):
+    """AP at IoU 0.5 to 0.95, and what COCO reports beside it."""
+
+    def __init__(self, data: DetectionData) -> None:
+        self._data = data
+        self._results: list[Result] = []
+        self._seen: list[int] = []
+
+    def update(self, outputs: Sequence[Mapping[str, Tensor]], labels: DetectionBatch) -> None:
+        """What torchvision's detectors find on a batch."""
+        for found, image, target in zip(outputs, labels.images, labels.targets, strict=True):
+            self._results += self._data.results(
+                target,
+                image,
+                boxes=found["boxes"],
+                scores=found["scores"],
+                labels=found["labels"],
+            )
+            self._seen.append(target["image_id"])
+
+    def compute(self, world: World) -> Score:
+        """Over the images of all processes."""
+        found = average_precision(self._data.ground_truth, self._results, self._seen, world)
+        return Score(found["ap"], found)
 
 
 def average_precision(

@@ -1,0 +1,309 @@
+"""Segmenters and detectors through the whole loop, on sets of a few images."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dense_runs import boxes_on_noise, detector, segmenter, striped_streets
+from PIL import Image
+from processes import train_under_torchrun
+from runs import Nursery, nursery, same, steps_saved, until
+
+import fixnorm
+from fixnorm.groups import TARGET, Method
+from fixnorm.layers import is_capped, is_scaled
+from fixnorm.models.detectors import CLASSIFIER
+from fixnorm.training import Recipe, RunOptions, changed, train
+from fixnorm.training.distributed import World
+from fixnorm.training.evaluate import evaluate
+from fixnorm.training.export import export
+from fixnorm.training.rebuild import rebuild
+from fixnorm.training.setup import build
+from fixnorm.training.tasks import task_of
+from fixnorm.training.view import View
+
+__all__ = ["nursery"]  # a fixture, which pytest looks up by name
+
+ALONE = World(rank=0, size=1, device=torch.device("cpu"))
+METHODS: tuple[Method, ...] = ("fixnorm", "wn-fc", "algorithm1", "weight-decay")
+METRIC = {"segmentation": "miou", "detection": "ap"}
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("sets")
+    return {
+        "segmentation": striped_streets(place / "streets"),
+        "detection": boxes_on_noise(place / "boxes"),
+    }
+
+
+@pytest.fixture(params=[segmenter, detector], ids=["segmentation", "detection"])
+def recipe(request: pytest.FixtureRequest) -> Recipe:
+    made: Recipe = request.param()
+    return made
+
+
+def by_method(recipe: Recipe, method: Method) -> Recipe:
+    decay = {} if method in ("fixnorm", "wn-fc") else {"weight_decay": 1e-3}
+    return changed(recipe, method=method, **decay)
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def scored(recipe: Recipe, model: torch.nn.Module, data: Path) -> float:
+    """What a fresh pass over the validation images finds, in this process."""
+    task = task_of(recipe)
+    opened = task.open(data)
+    try:
+        found = evaluate(
+            task,
+            model,
+            None,
+            opened.val.eval_batches(batch_size=1),
+            task.scorer(opened, ALONE.device),
+            ALONE,
+            torch.autocast("cpu", enabled=False),
+            torch.contiguous_format,
+        )
+    finally:
+        opened.close()
+    return found.score.value
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains(
+    recipe: Recipe, method: Method, sets: dict[str, Path], tmp_path: Path
+) -> None:
+    recipe, data = by_method(recipe, method), sets[recipe.task]
+    result = train(recipe, data=data, out=tmp_path / "run", options=RunOptions(tensorboard=False))
+    metric = METRIC[recipe.task]
+    assert result["metric"] == metric
+    assert [row["step"] for row in rows(tmp_path / "run")] == ["2", "4"]
+    assert float(rows(tmp_path / "run")[-1][f"val_{metric}"]) == result[metric]
+    assert -1 <= result["mcbr_train"] <= 1
+    assert -1 <= result["mcbr_val"] <= 1
+    assert (result["largest_scale"] is None) == (
+        method == "algorithm1" or (method == "weight-decay" and recipe.task == "segmentation")
+    )
+    assert result[metric] == pytest.approx(
+        scored(recipe, rebuild(tmp_path / "run"), data), abs=1e-4
+    )
+    pictures = sorted((tmp_path / "run" / "pictures").iterdir())
+    assert [path.name for path in pictures] == ["0.png", "1.png", "2.png"]
+    with Image.open(pictures[0]) as picture:
+        assert picture.width > 600  # side by side, enlarged
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_conv_is_left_whose_scale_matters(recipe: Recipe, method: Method, sets) -> None:
+    """But for the plain heads of Algorithm 1, and what plain weight decay leaves as it is."""
+    recipe = by_method(recipe, method)
+    task = task_of(recipe)
+    data = task.open(sets[recipe.task])
+    trainee = build(recipe, data, ALONE)
+    data.close()
+    audited = fixnorm.audit(trainee.model, task.sample())
+    loose = {
+        n.removesuffix(".weight") for role in ("head", "unnormalised") for n in audited.names(role)
+    }
+    if method == "algorithm1":
+        assert loose == set(trainee.heads)
+    elif method == "weight-decay" and recipe.task == "segmentation":
+        assert loose == {*trainee.heads, "context.value", "context.out"}
+    else:
+        assert loose == set()
+    if recipe.task == "detection":
+        assert trainee.heads == (CLASSIFIER,)
+    else:
+        assert trainee.heads == ("head", "auxiliary.2")
+    capped = [n for n, m in trainee.model.named_modules() if is_capped(m)]
+    assert sorted(capped) == (sorted(trainee.heads) if method == "fixnorm" else [])
+
+
+def test_plain_decay_of_a_detector_has_the_papers_weight_norms_and_decays_all(sets) -> None:
+    recipe = by_method(detector(), "weight-decay")
+    data = task_of(recipe).open(sets["detection"])
+    trainee = build(recipe, data, ALONE)
+    data.close()
+    scaled = [n for n, m in trainee.model.named_modules() if is_scaled(m)]
+    assert len(scaled) == 8 + 10  # the pyramid's, both subnets'
+    assert trainee.handle is None
+    groups = trainee.optimizer.param_groups
+    assert all(TARGET not in group for group in groups)
+    decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    kernels = {id(p) for p in trainee.model.parameters() if p.ndim == 4}
+    assert decayed == kernels
+
+
+def test_convs_under_frozen_norms_are_listed_and_weight_normalised(sets) -> None:
+    recipe = detector(frozen_norms=True)
+    task = task_of(recipe)
+    plain = task.network(2, 3)
+    under = [n for n in fixnorm.audit(plain, task.sample()).names("unnormalised") if ".body." in n]
+    assert len(under) == 20  # every conv of a ResNet-18
+    data = task.open(sets["detection"])
+    model = build(recipe, data, ALONE).model
+    data.close()
+    audited = fixnorm.audit(model, task.sample())
+    assert audited.names("unnormalised") == audited.names("head") == ()
+    assert all(is_scaled(model.get_submodule(n.removesuffix(".weight"))) for n in under)
+
+
+class StopAt(View):
+    """Ends the process's work at a step, as a crash would."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def step(self, step: int, figures: Any) -> None:
+        if step == self.at:
+            raise RuntimeError("stopped")
+
+
+@pytest.mark.parametrize("at", [1, 3], ids=["in the first row", "in the second"])
+def test_a_resumed_run_ends_with_the_same_bits(
+    recipe: Recipe, at: int, sets: dict[str, Path], tmp_path: Path
+) -> None:
+    data, options = sets[recipe.task], RunOptions(checkpoint_steps=1, tensorboard=False)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(recipe, data=data, out=whole, options=options)
+    with pytest.raises(RuntimeError, match="stopped"):
+        train(recipe, data=data, out=parts, options=options, view=StopAt(at + 1))
+    train(recipe, data=data, out=parts, options=options)
+    same(parts, whole)
+    results = [json.loads((out / "result.json").read_text()) for out in (whole, parts)]
+    assert results[0]["detail"] == results[1]["detail"] != {}
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(
+    recipe: Recipe, sets: dict[str, Path], nursery: Nursery, tmp_path: Path
+) -> None:
+    """``kill -9`` after the first checkpoint; the same command ends with the same bits."""
+    changes = {k: v for k, v in recipe.to_dict().items() if k not in ("name", "task")}
+    pairs = []
+    for key, value in changes.items():
+        told = ",".join(map(str, value)) if isinstance(value, list) else value
+        pairs += ["--set", f"{key}={'none' if told is None else told}"]
+
+    def command(out: Path) -> list[str]:
+        fixed = ["--data", str(sets[recipe.task]), "--checkpoint-steps", "1", *pairs]
+        return ["train", recipe.name, "--out", str(out), *fixed]
+
+    expected = nursery.uninterrupted(command)
+    life = nursery.start(command(tmp_path / "run"))
+    until(lambda: bool(steps_saved(tmp_path / "run")), life)
+    life.kill()
+    life = nursery.start(command(tmp_path / "run"))
+    assert life.wait() == 0, life.said()
+    same(tmp_path / "run", expected)
+
+
+@pytest.mark.slow
+def test_two_processes_score_every_image_once(sets: dict[str, Path], tmp_path: Path) -> None:
+    """Three images on two processes: the score is that of one process over the same weights."""
+    for recipe in (segmenter(), detector()):
+        out = tmp_path / recipe.task
+        train_under_torchrun({out: recipe}, data=sets[recipe.task], place=tmp_path)
+        result = json.loads((out / "result.json").read_text())
+        assert result["processes"] == 2
+        assert [row["step"] for row in rows(out)] == ["2", "4"]
+        found = scored(recipe, rebuild(out), sets[recipe.task])
+        assert result[result["metric"]] == pytest.approx(found, abs=1e-4)
+
+
+def test_a_segmenter_learns_stripes(sets: dict[str, Path], tmp_path: Path) -> None:
+    """One colour a class: from under a third to nearly all; a trivial predictor has 1/9."""
+    recipe = segmenter(iterations=40, eval_every=20, batch_size=4, lr=0.3)
+    data = sets["segmentation"]
+    result = train(recipe, data=data, out=tmp_path / "run", options=RunOptions(tensorboard=False))
+    assert result["miou"] > 60
+    assert float(rows(tmp_path / "run")[-1]["train_loss"]) < 0.8
+    named = {name for name, value in result["detail"].items() if value is not None}
+    assert named == {"road", "sidewalk", "building"}
+
+
+@pytest.mark.slow
+def test_a_detector_learns_squares(sets: dict[str, Path], tmp_path: Path) -> None:
+    recipe = detector(iterations=120, eval_every=120, batch_size=6, lr=0.05, width=32)
+    data = sets["detection"]
+    result = train(recipe, data=data, out=tmp_path / "run", options=RunOptions(tensorboard=False))
+    assert result["ap"] > 20
+    assert result["detail"]["ap50"] > 50
+
+
+def test_an_export_is_the_plain_architecture(
+    recipe: Recipe, sets: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    train(recipe, data=sets[recipe.task], out=out, options=RunOptions(tensorboard=False))
+    exported = export(out)
+    plain = task_of(recipe).network(19 if recipe.task == "segmentation" else 2, 3)
+    from safetensors.torch import load_file
+
+    plain.load_state_dict(load_file(exported.weights))
+    assert scored(recipe, plain.eval(), sets[recipe.task]) == pytest.approx(
+        scored(recipe, rebuild(out), sets[recipe.task]), abs=1e-3
+    )
+    assert exported.metadata["task"] == recipe.task
+
+
+def test_a_detector_has_no_onnx_file(sets: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(detector(), data=sets["detection"], out=out, options=RunOptions(tensorboard=False))
+    with pytest.raises(ValueError, match="--onnx: a detector's boxes"):
+        export(out, onnx=True)
+
+
+def test_a_backbone_starts_from_a_file(sets: dict[str, Path], tmp_path: Path) -> None:
+    import safetensors.torch
+    import timm
+
+    torch.manual_seed(5)
+    state = timm.create_model("test_resnet", num_classes=3).state_dict()
+    safetensors.torch.save_file(state, tmp_path / "backbone.safetensors")
+    recipe = segmenter(backbone_weights=str(tmp_path / "backbone.safetensors"))
+    data = task_of(recipe).open(sets["segmentation"])
+    model = build(recipe, data, ALONE).model
+    assert torch.equal(
+        model.get_parameter("backbone.layer1.0.conv1.weight"), state["layer1.0.conv1.weight"]
+    )
+    with pytest.raises(ValueError, match="does not exist: give a file of weights"):
+        build(segmenter(backbone_weights="nowhere.pth"), data, ALONE)
+    data.close()
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no network\nsecond line")
+
+    import timm
+
+    monkeypatch.setattr(timm, "create_model", refuse)
+    return
+
+
+def test_pretrained_weights_that_cannot_be_had(no_network: None) -> None:
+    from fixnorm.models.backbones import load_backbone
+
+    with pytest.raises(
+        ValueError, match=r"^the pretrained weights of resnet18 .*no network\)[^\n]*$"
+    ):
+        load_backbone(torch.nn.Module(), "base-oc/resnet18", "pretrained")
+
+
+def test_a_folder_must_be_given() -> None:
+    for recipe in (segmenter(), detector()):
+        with pytest.raises(ValueError, match="needs a folder"):
+            task_of(recipe).open(None)
