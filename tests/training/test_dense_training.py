@@ -13,7 +13,7 @@ import torch
 from dense_runs import boxes_on_noise, detector, segmenter, striped_streets
 from PIL import Image
 from processes import train_under_torchrun
-from runs import Nursery, nursery, same, steps_saved, until
+from runs import Nursery, Outcome, nursery, same, steps_saved, until
 
 import fixnorm
 from fixnorm.groups import TARGET, Method
@@ -180,7 +180,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
     with pytest.raises(RuntimeError, match="stopped"):
         train(recipe, data=data, out=parts, options=options, view=StopAt(at + 1))
     train(recipe, data=data, out=parts, options=options)
-    same(parts, whole)
+    same(parts, Outcome.of(whole))
     results = [json.loads((out / "result.json").read_text()) for out in (whole, parts)]
     assert results[0]["detail"] == results[1]["detail"] != {}
 
@@ -235,7 +235,9 @@ def test_a_segmenter_learns_stripes(sets: dict[str, Path], tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_detector_learns_squares(sets: dict[str, Path], tmp_path: Path) -> None:
-    recipe = detector(iterations=120, eval_every=120, batch_size=6, lr=0.05, width=32)
+    recipe = detector(
+        iterations=80, eval_every=80, warmup_iterations=20, batch_size=6, lr=0.1, clip=1, alpha=2
+    )
     data = sets["detection"]
     result = train(recipe, data=data, out=tmp_path / "run", options=RunOptions(tensorboard=False))
     assert result["ap"] > 20
@@ -307,3 +309,32 @@ def test_a_folder_must_be_given() -> None:
     for recipe in (segmenter(), detector()):
         with pytest.raises(ValueError, match="needs a folder"):
             task_of(recipe).open(None)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "package"),
+    [(segmenter(), "torchmetrics"), (detector(), "faster_coco_eval")],
+    ids=["segmentation", "detection"],
+)
+def test_a_missing_package_is_told_before_the_training(
+    recipe: Recipe, package: str, sets: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    there = importlib.util.find_spec
+    hidden = lambda name, *rest: None if name == package else there(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    with pytest.raises(ValueError, match=rf"needs {package}: pip install 'fixnorm\[dense\]'"):
+        task_of(recipe).open(sets[recipe.task])
+
+
+def test_torchvisions_deeplab_trains_as_well(sets: dict[str, Path], tmp_path: Path) -> None:
+    recipe = segmenter(
+        model="deeplabv3/mobilenet_v3_large", width=None, iterations=2, head=None, crop=(64, 64)
+    )
+    data = sets["segmentation"]
+    result = train(recipe, data=data, out=tmp_path / "run", options=RunOptions(tensorboard=False))
+    assert result["miou"] == pytest.approx(
+        scored(recipe, rebuild(tmp_path / "run"), data), abs=1e-4
+    )
+    assert result["largest_scale"] > 0  # of both heads

@@ -14,7 +14,7 @@ from fixnorm.data import Target
 
 __all__ = ["boxes_overlay", "pixels_overlay"]
 
-_SHOWN = 0.5
+_SHOWN = 0.3
 """Score from which on a box is drawn, unless even the best one is below: then that one."""
 _GAP = 6
 _LEAST = 320

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -11,7 +12,7 @@ from pydantic import Field, model_validator
 from fixnorm.data import DataError
 from fixnorm.training.recipe import Recipe, Timetable
 
-__all__ = ["DenseRecipe", "needs_folder"]
+__all__ = ["DenseRecipe", "needs_folder", "needs_package"]
 
 
 class DenseRecipe(Recipe):
@@ -72,6 +73,12 @@ class DenseRecipe(Recipe):
             row=self.eval_every,
             evaluation=self.eval_every,
         )
+
+
+def needs_package(name: str, *, what: str) -> None:
+    """Refuse at once what would fail at the first evaluation."""
+    if importlib.util.find_spec(name) is None:
+        raise ValueError(f"{what} needs {name}: pip install 'fixnorm[dense]'")
 
 
 def needs_folder(root: Path | None, data: str) -> Path:

@@ -25,7 +25,7 @@ from fixnorm.models.backbones import load_backbone
 from fixnorm.models.detectors import CLASSIFIER, create_detector
 from fixnorm.training.overlays import boxes_overlay
 from fixnorm.training.scores import AveragePrecision
-from fixnorm.training.tasks.dense import DenseRecipe, needs_folder
+from fixnorm.training.tasks.dense import DenseRecipe, needs_folder, needs_package
 from fixnorm.training.tasks.risk import AnchorRisk, Head, NoRisk, Risk
 from fixnorm.training.tasks.task import Expected, Metric, Part, Task
 
@@ -79,6 +79,7 @@ class Detection(Task[DetectionRecipe, DetectionData]):
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
     ) -> DetectionData:
         """A set in COCO's layout."""
+        needs_package("faster_coco_eval", what="detection")
         settings = self.recipe.data_settings(skip_broken=skip_broken)
         root = needs_folder(root, "coco")
         return open_detection(root, settings=settings, seed=self.recipe.seed, progress=progress)

@@ -24,7 +24,7 @@ from fixnorm.models.backbones import load_backbone
 from fixnorm.models.segmenters import create_segmenter
 from fixnorm.training.overlays import pixels_overlay
 from fixnorm.training.scores import MeanIoU
-from fixnorm.training.tasks.dense import DenseRecipe, needs_folder
+from fixnorm.training.tasks.dense import DenseRecipe, needs_folder, needs_package
 from fixnorm.training.tasks.risk import Head, NoRisk, PixelRisk, Risk
 from fixnorm.training.tasks.task import Expected, Metric, Part, by_channel
 from fixnorm.training.tasks.tensors import TensorTask
@@ -79,6 +79,7 @@ class Segmentation(TensorTask[SegmentationRecipe, SegmentationData]):
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
     ) -> SegmentationData:
         """A set in Cityscapes' layout."""
+        needs_package("torchmetrics", what="segmentation")
         settings = self.recipe.data_settings(skip_broken=skip_broken)
         root = needs_folder(root, "cityscapes")
         return open_segmentation(root, settings=settings, seed=self.recipe.seed, progress=progress)
