@@ -24,6 +24,19 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert namespace["found"].lr == 1.4
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_python_blocks_of_the_docs_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, page.name, "exec"), namespace)
+        told = re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
+        said = capsys.readouterr().out
+        assert all(line in said for line in told)
+
+
 def test_diff_is_the_three_lines() -> None:
     (diff,) = re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
     added = [line[1:] for line in diff.splitlines() if line.startswith("+")]

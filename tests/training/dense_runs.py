@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from fixnorm.training import DetectionRecipe, SegmentationRecipe
+from fixnorm.training import DetectionRecipe, Recipe, SegmentationRecipe
 
 STRIPES = {7: (200, 40, 40), 8: (40, 200, 40), 11: (40, 40, 200)}
 """Label ids of road, sidewalk and building, each with a colour that tells it."""
@@ -109,3 +110,14 @@ def detector(**fields: Any) -> DetectionRecipe:
         "mcbr_every": 1,
     }
     return DetectionRecipe.validated(values | fields)
+
+
+def as_options(recipe: Recipe, *, without: Iterable[str] = ()) -> list[str]:
+    """The recipe as ``--set`` options of the one of that name."""
+    options: list[str] = []
+    for key, value in recipe.to_dict().items():
+        if key in {"name", "task", "data", *without}:
+            continue
+        told = ",".join(map(str, value)) if isinstance(value, list) else value
+        options += ["--set", f"{key}={'none' if told is None else told}"]
+    return options

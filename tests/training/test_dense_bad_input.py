@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_runs import boxes_on_noise, detector, segmenter, striped_streets
+from dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 from PIL import Image
 
 from fixnorm.commands import run
@@ -23,12 +23,7 @@ LABELS = "gtFine/train/town/town_000001_000000_gtFine_labelIds.png"
 
 def command(recipe: Recipe, data: Path, out: Path, *extra: str) -> list[str]:
     arguments = ["train", recipe.name, "--data", str(data), "--out", str(out), "--no-tensorboard"]
-    for key, value in recipe.to_dict().items():
-        if key in ("name", "task", "data"):
-            continue
-        told = ",".join(map(str, value)) if isinstance(value, list) else value
-        arguments += ["--set", f"{key}={'none' if told is None else told}"]
-    return [*arguments, *extra]
+    return [*arguments, *as_options(recipe), *extra]
 
 
 def answered(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> tuple[int, str]:

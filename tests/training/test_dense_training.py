@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from dense_runs import boxes_on_noise, detector, segmenter, striped_streets
+from dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 from PIL import Image
 from processes import train_under_torchrun
 from runs import Nursery, Outcome, nursery, same, steps_saved, until
 
 import fixnorm
+from fixnorm import recipes
 from fixnorm.groups import TARGET, Method
 from fixnorm.layers import is_capped, is_scaled
 from fixnorm.models.detectors import CLASSIFIER
@@ -190,15 +191,10 @@ def test_a_killed_run_goes_on(
     recipe: Recipe, sets: dict[str, Path], nursery: Nursery, tmp_path: Path
 ) -> None:
     """``kill -9`` after the first checkpoint; the same command ends with the same bits."""
-    changes = {k: v for k, v in recipe.to_dict().items() if k not in ("name", "task")}
-    pairs = []
-    for key, value in changes.items():
-        told = ",".join(map(str, value)) if isinstance(value, list) else value
-        pairs += ["--set", f"{key}={'none' if told is None else told}"]
 
     def command(out: Path) -> list[str]:
-        fixed = ["--data", str(sets[recipe.task]), "--checkpoint-steps", "1", *pairs]
-        return ["train", recipe.name, "--out", str(out), *fixed]
+        fixed = ["--data", str(sets[recipe.task]), "--checkpoint-steps", "1"]
+        return ["train", recipe.name, "--out", str(out), *fixed, *as_options(recipe)]
 
     expected = nursery.uninterrupted(command)
     life = nursery.start(command(tmp_path / "run"))
@@ -338,3 +334,52 @@ def test_torchvisions_deeplab_trains_as_well(sets: dict[str, Path], tmp_path: Pa
         scored(recipe, rebuild(tmp_path / "run"), data), abs=1e-4
     )
     assert result["largest_scale"] > 0  # of both heads
+
+
+def test_loader_processes_change_nothing(
+    recipe: Recipe, sets: dict[str, Path], tmp_path: Path
+) -> None:
+    """The training ends within an epoch, so that the last batches are never fetched."""
+    recipe = changed(recipe, iterations=2)
+    for workers in (0, 1):
+        train(
+            changed(recipe, workers=workers),
+            data=sets[recipe.task],
+            out=tmp_path / f"{workers}",
+            options=RunOptions(tensorboard=False),
+        )
+    one, other = (Outcome.of(tmp_path / f"{workers}") for workers in (0, 1))
+    assert one.weights == other.weights
+    assert one.metrics == other.metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fixnorm", "weight-decay"])
+@pytest.mark.parametrize("name", ["cityscapes-baseoc-r101", "coco-retinanet-r50"])
+def test_the_papers_recipes_take_a_step(
+    name: str, method: Method, sets: dict[str, Path], tmp_path: Path
+) -> None:
+    """On small images and from random weights; the models are the paper's."""
+    recipe = recipes.get(name, method)
+    small = (
+        {"crop": (33, 33)} if recipe.task == "segmentation" else {"short_side": 64, "max_side": 64}
+    )
+    recipe = changed(
+        recipe,
+        **small,
+        backbone_weights=None,
+        iterations=1,
+        warmup_iterations=0,
+        batch_size=2,
+        eval_batch_size=1,
+        workers=0,
+    )
+    result = train(
+        recipe,
+        data=sets[recipe.task],
+        out=tmp_path / "run",
+        options=RunOptions(tensorboard=False, pictures=0),
+    )
+    assert result["steps"] == 1
+    assert not result["diverged"]
+    assert not (tmp_path / "run" / "pictures").exists()

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fixnorm import recipes
 from fixnorm.data import DataSettings
-from fixnorm.training import ClassificationRecipe, Recipe
-from fixnorm.training.recipe import changed, parsed_settings
+from fixnorm.training import ClassificationRecipe, Recipe, SegmentationRecipe
+from fixnorm.training.recipe import Timetable, changed, parsed_settings
 from fixnorm.training.tasks import recipe_from_dict
 
 LEAST: dict[str, Any] = {
@@ -141,3 +142,59 @@ def test_settings_of_the_command_line() -> None:
 def test_a_wrong_setting_is_answered_with_the_nearest_name(pair: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parsed([pair])
+
+
+# -- lengths ---------------------------------------------------------------------------------------
+
+
+def test_a_classifier_counts_epochs() -> None:
+    found = recipe(epochs=10, warmup_epochs=2.5, eval_every=2)
+    assert (found.length, found.unit, found.rows()) == (10, "epochs", 10)
+    assert found.timetable(40) == Timetable(steps=400, warmup=100, row=40, evaluation=80)
+    assert found.of_length(4) == {"epochs": 4, "warmup_epochs": 1.0}
+
+
+def test_dense_tasks_count_iterations() -> None:
+    found = SegmentationRecipe(
+        name="s", model="m", lr=0.1, alpha=1.0, iterations=10, warmup_iterations=3, eval_every=4
+    )
+    assert (found.length, found.unit, found.rows()) == (10, "iterations", 3)
+    assert found.timetable(40) == Timetable(steps=10, warmup=3, row=4, evaluation=4)
+    assert found.of_length(4) == {"iterations": 4, "warmup_iterations": 1}
+
+
+def test_the_appendix() -> None:
+    """lr, alpha and λ as its tables print them."""
+    names = ("cityscapes-baseoc-r101", "cityscapes-baseoc-r101-cos", "coco-retinanet-r50")
+    found = [recipes.get(name) for name in (*names, "coco-retinanet-r50-cos")]
+    assert [(r.lr, r.alpha) for r in found] == [
+        (0.0335, 1),
+        (0.043, 1),
+        (0.0145, 0.5),
+        (0.0145, 0.5),
+    ]
+    assert [r.schedule for r in found] == ["poly", "cosine", "step", "cosine"]
+    assert [r.length for r in found] == [40_000, 40_000, 90_000, 90_000]
+    assert [r.batch_size for r in found] == [8, 8, 16, 16]
+    plain = [recipes.get(r.name, "weight-decay") for r in found]
+    assert [(r.lr, r.weight_decay) for r in plain] == [(0.01, 5e-4)] * 2 + [(0.01, 1e-4)] * 2
+    assert [(r.paper_reference_score, r.paper_score) for r in found] == [
+        (78.7, 79.4),
+        (78.3, 79.7),
+        (36.5, 36.9),
+        (36.2, 37.1),
+    ]
+    assert all(r.lr_range == (0.005, 0.1) for r in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"task": "translation"}, "task: one of classification, segmentation, detection but got"),
+        ({"task": "segmentation", "name": "s"}, "model: Field required"),
+        ({"task": "detection", "epochs": 3}, "a recipe has no field 'epochs'"),
+    ],
+)
+def test_a_stored_recipe_that_is_none(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recipe_from_dict(values)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from dense_runs import boxes_on_noise, detector, segmenter, striped_streets
+from dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 
 from fixnorm.commands import run
 from fixnorm.training import Recipe
@@ -20,12 +20,8 @@ from fixnorm.tuning.study import read_studies
 def arguments(recipe: Recipe, data: Path | None, out: Path, *extra: str) -> list[str]:
     words = ["tune", recipe.name, "--out", str(out)]
     words += [] if data is None else ["--data", str(data)]
-    for key, value in recipe.to_dict().items():
-        if key in ("name", "task", "data", "lr", "alpha", "weight_decay", "method"):
-            continue
-        told = ",".join(map(str, value)) if isinstance(value, list) else value
-        words += ["--set", f"{key}={'none' if told is None else told}"]
-    return [*words, *extra]
+    tuned = ("lr", "alpha", "weight_decay", "method")
+    return [*words, *as_options(recipe, without=tuned), *extra]
 
 
 @pytest.mark.parametrize("recipe", [segmenter(), detector()], ids=["segmentation", "detection"])

@@ -17,7 +17,7 @@ ranks, after any resume, and whether the images live in memory or stream from di
 
 try:
     from fixnorm.data.coco import GroundTruth, Skipped
-    from fixnorm.data.dense_settings import DetectionSettings, SegmentationSettings
+    from fixnorm.data.dense_settings import DenseSettings, DetectionSettings, SegmentationSettings
     from fixnorm.data.detection import (
         DetectionBatch,
         DetectionData,
@@ -43,6 +43,7 @@ __all__ = [
     "Data",
     "DataError",
     "DataSettings",
+    "DenseSettings",
     "DetectionBatch",
     "DetectionData",
     "DetectionSettings",

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
+from torch import nn
 
-from fixnorm.data import DataError
+from fixnorm.data import DataError, DenseSettings, Progress
+from fixnorm.models.backbones import load_backbone
 from fixnorm.training.recipe import Recipe, Timetable
+from fixnorm.training.tasks.task import D, Task
 
-__all__ = ["DenseRecipe", "needs_folder", "needs_package"]
+__all__ = ["DenseRecipe", "DenseTask"]
 
 
 class DenseRecipe(Recipe):
@@ -49,6 +54,10 @@ class DenseRecipe(Recipe):
             )
         return self
 
+    @abstractmethod
+    def data_settings(self, *, skip_broken: bool = False) -> DenseSettings:
+        """What the data package needs to know."""
+
     @property
     def length(self) -> int:
         """T_max in iterations."""
@@ -75,14 +84,49 @@ class DenseRecipe(Recipe):
         )
 
 
-def needs_package(name: str, *, what: str) -> None:
-    """Refuse at once what would fail at the first evaluation."""
-    if importlib.util.find_spec(name) is None:
-        raise ValueError(f"{what} needs {name}: pip install 'fixnorm[dense]'")
+X = TypeVar("X", bound=DenseRecipe)
 
 
-def needs_folder(root: Path | None, data: str) -> Path:
-    """The set's folder, which must be given."""
-    if root is None:
-        raise DataError(f"{data} needs a folder: give the one that holds its files")
-    return root
+class DenseTask(Task[X, D]):
+    """How their data is opened and their backbone loaded."""
+
+    package: ClassVar[str]
+    """What the metric needs."""
+
+    @abstractmethod
+    def opened(
+        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
+    ) -> D:
+        """The data, with these settings."""
+
+    def open(
+        self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
+    ) -> D:
+        """A set in its official layout."""
+        if importlib.util.find_spec(self.package) is None:  # or the first evaluation would fail
+            raise ValueError(
+                f"{self.recipe.task} needs {self.package}: pip install 'fixnorm[dense]'"
+            )
+        settings = self.recipe.data_settings(skip_broken=skip_broken)
+        return self.opened(self._given(root), settings, seed=self.recipe.seed, progress=progress)
+
+    def training_images(self, root: Path | None) -> int:
+        """Counted without decoding."""
+        settings = replace(self.recipe.data_settings(), in_memory=False, workers=0)
+        data = self.opened(self._given(root), settings, seed=self.recipe.seed)
+        data.close()
+        return len(data.train)
+
+    def _given(self, root: Path | None) -> Path:
+        if root is None:
+            name = self.recipe.data
+            raise DataError(f"{name} needs a folder: give the one that holds its files")
+        return root
+
+    def check(self, data: D) -> None:
+        """Nothing to refuse: one class is enough, it is told from the background."""
+
+    def prepare(self, model: nn.Module, data: D) -> None:
+        """Load the backbone's weights."""
+        if self.recipe.backbone_weights is not None:
+            load_backbone(model, self.recipe.model, self.recipe.backbone_weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from fixnorm.audit import Sample
 from fixnorm.data import (
+    DenseSettings,
     DetectionBatch,
     DetectionData,
     DetectionSettings,
@@ -21,13 +21,12 @@ from fixnorm.data import (
     Target,
     open_detection,
 )
-from fixnorm.models.backbones import load_backbone
 from fixnorm.models.detectors import CLASSIFIER, create_detector
 from fixnorm.training.overlays import boxes_overlay
 from fixnorm.training.scores import AveragePrecision
-from fixnorm.training.tasks.dense import DenseRecipe, needs_folder, needs_package
+from fixnorm.training.tasks.dense import DenseRecipe, DenseTask
 from fixnorm.training.tasks.risk import AnchorRisk, Head, NoRisk, Risk
-from fixnorm.training.tasks.task import Expected, Metric, Part, Task
+from fixnorm.training.tasks.task import Expected, Metric, Part
 
 __all__ = ["Detection", "DetectionRecipe"]
 
@@ -69,30 +68,20 @@ class DetectionRecipe(DenseRecipe):
         )
 
 
-class Detection(Task[DetectionRecipe, DetectionData]):
+class Detection(DenseTask[DetectionRecipe, DetectionData]):
     """Focal loss and smooth L1, as RetinaNet has them; COCO's AP."""
 
+    package: ClassVar[str] = "faster_coco_eval"
     metric: ClassVar[Metric] = Metric("ap", "AP")
     normalises_always: ClassVar[bool] = True  # the paper does so "for all the models"
 
-    def open(
-        self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
+    def opened(
+        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
     ) -> DetectionData:
-        """A set in COCO's layout."""
-        needs_package("faster_coco_eval", what="detection")
-        settings = self.recipe.data_settings(skip_broken=skip_broken)
-        root = needs_folder(root, "coco")
-        return open_detection(root, settings=settings, seed=self.recipe.seed, progress=progress)
-
-    def training_images(self, root: Path | None) -> int:
-        """Those with boxes, by the annotations."""
-        settings = replace(self.recipe.data_settings(), in_memory=False, workers=0)
-        data = open_detection(needs_folder(root, "coco"), settings=settings, seed=0)
-        data.close()
-        return len(data.train)
-
-    def check(self, data: DetectionData) -> None:
-        """One class is enough: it is told from the background."""
+        """COCO's layout."""
+        return open_detection(
+            root, settings=cast(DetectionSettings, settings), seed=seed, progress=progress
+        )
 
     def network(self, classes: int, channels: int) -> nn.Module:
         """One of :func:`fixnorm.models.detectors.create_detector`."""
@@ -106,11 +95,6 @@ class Detection(Task[DetectionRecipe, DetectionData]):
             he_subnets=self.recipe.he_subnets,
             frozen_norms=self.recipe.frozen_norms,
         )
-
-    def prepare(self, model: nn.Module, data: DetectionData) -> None:
-        """Load the backbone's weights."""
-        if self.recipe.backbone_weights is not None:
-            load_backbone(model, self.recipe.model, self.recipe.backbone_weights)
 
     def sample(self) -> Sample:
         """Noise of a small size, with a box each."""

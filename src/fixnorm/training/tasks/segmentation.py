@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from PIL.Image import Image
@@ -15,16 +14,16 @@ from torch.nn import functional as F
 
 from fixnorm.audit import Sample
 from fixnorm.data import (
+    DenseSettings,
     Progress,
     SegmentationData,
     SegmentationSettings,
     open_segmentation,
 )
-from fixnorm.models.backbones import load_backbone
 from fixnorm.models.segmenters import create_segmenter
 from fixnorm.training.overlays import pixels_overlay
 from fixnorm.training.scores import MeanIoU
-from fixnorm.training.tasks.dense import DenseRecipe, needs_folder, needs_package
+from fixnorm.training.tasks.dense import DenseRecipe, DenseTask
 from fixnorm.training.tasks.risk import Head, NoRisk, PixelRisk, Risk
 from fixnorm.training.tasks.task import Expected, Metric, Part, by_channel
 from fixnorm.training.tasks.tensors import TensorTask
@@ -70,38 +69,26 @@ class SegmentationRecipe(DenseRecipe):
         )
 
 
-class Segmentation(TensorTask[SegmentationRecipe, SegmentationData]):
+class Segmentation(
+    TensorTask[SegmentationRecipe, SegmentationData],
+    DenseTask[SegmentationRecipe, SegmentationData],
+):
     """Cross-entropy over pixels, with an auxiliary head; mIoU over whole images."""
 
+    package: ClassVar[str] = "torchmetrics"
     metric: ClassVar[Metric] = Metric("miou", "mIoU")
 
-    def open(
-        self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
+    def opened(
+        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
     ) -> SegmentationData:
-        """A set in Cityscapes' layout."""
-        needs_package("torchmetrics", what="segmentation")
-        settings = self.recipe.data_settings(skip_broken=skip_broken)
-        root = needs_folder(root, "cityscapes")
-        return open_segmentation(root, settings=settings, seed=self.recipe.seed, progress=progress)
-
-    def training_images(self, root: Path | None) -> int:
-        """Counted by headers."""
-        settings = replace(self.recipe.data_settings(), in_memory=False, workers=0)
-        data = open_segmentation(needs_folder(root, "cityscapes"), settings=settings, seed=0)
-        data.close()
-        return len(data.train)
-
-    def check(self, data: SegmentationData) -> None:
-        """The layout has 19 classes: nothing to refuse."""
+        """Cityscapes's layout."""
+        return open_segmentation(
+            root, settings=cast(SegmentationSettings, settings), seed=seed, progress=progress
+        )
 
     def network(self, classes: int, channels: int) -> nn.Module:
         """One of :func:`fixnorm.models.segmenters.create_segmenter`."""
         return create_segmenter(self.recipe.model, num_classes=classes, width=self.recipe.width)
-
-    def prepare(self, model: nn.Module, data: SegmentationData) -> None:
-        """Load the backbone's weights."""
-        if self.recipe.backbone_weights is not None:
-            load_backbone(model, self.recipe.model, self.recipe.backbone_weights)
 
     def sample(self) -> Sample:
         """Noise of a small size."""
