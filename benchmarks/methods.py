@@ -13,7 +13,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from fixnorm import recipes
 from fixnorm.groups import Method
@@ -26,11 +26,12 @@ NOT_KEPT = {"recipe", "diverged", "epochs", "processes"}
 
 
 def run_all(
-    name: str, data: Path | None, out: Path, seeds: int, methods: tuple[Method, ...]
+    name: str, data: Path | None, out: Path, seeds: dict[Method, int]
 ) -> list[dict[str, Any]]:
+    """All seeds of each method, the first seed of all methods first."""
     results = []
-    for seed in range(seeds):
-        for method in methods:
+    for seed in range(max(seeds.values())):
+        for method in [method for method, count in seeds.items() if seed < count]:
             recipe = changed(recipes.get(name, method), seed=seed)
             found = train(
                 recipe,
@@ -66,22 +67,40 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def asked(text: str) -> tuple[Method, int | None]:
+    """``fixnorm=3`` as a method and its number of seeds."""
+    method, equals, count = text.partition("=")
+    if method not in get_args(Method) or (equals and not (count.isdecimal() and int(count))):
+        raise argparse.ArgumentTypeError(f"METHOD or METHOD=SEEDS but got {text!r}")
+    return cast(Method, method), int(count) if equals else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", choices=get_args(Method), default=get_args(Method))
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        type=asked,
+        default=[asked(method) for method in get_args(Method)],
+        metavar="METHOD[=SEEDS]",
+        help="default: all, with --seeds seeds each",
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
-    methods = tuple(options.methods)
-    results = run_all(options.recipe, options.data, options.out, options.seeds, methods)
+    seeds = {method: count or options.seeds for method, count in options.methods}
+    results = run_all(options.recipe, options.data, options.out, seeds)
     floor = trivial(recipes.get(options.recipe), options.data)
     print(table(results))
     print(f"without looking at the image: {floor:.2f}")
     if options.json is not None:
-        command = f"python benchmarks/methods.py {options.recipe} --data DIR --out RUNS"
+        told = " ".join(f"{method}={count}" for method, count in seeds.items())
+        command = (
+            f"python benchmarks/methods.py {options.recipe} --data DIR --out RUNS --methods {told}"
+        )
         content = {
             "recipe": options.recipe,
             "command": command,

@@ -242,6 +242,15 @@ def test_edge_of_the_alphas(alpha: float, scale: float, expected: str) -> None:
     assert expected in said if expected else "its list" not in said
 
 
+def test_a_cap_that_was_never_met_is_no_edge() -> None:
+    best = trial("best", round="alpha round", index=1, alpha=0.5, accuracy=70.0,
+                 largest_scale=0.24)  # fmt: skip
+    other = trial("other", round="alpha round", index=2, alpha=4.0, accuracy=60.0)
+    record = study(best, other, settings={"space": SPACE})
+    assert "its list" not in texts(record)
+    assert "never met, g reached 0.24·√C: every alpha from there on" in texts(record, "info")
+
+
 def test_before_the_alpha_round_nothing_is_said_about_its_edge() -> None:
     assert "its list" not in texts(study(full(0, 70.0), settings={"space": SPACE}))
 

@@ -119,8 +119,8 @@ def coco_small(method: Method = "fixnorm") -> DetectionRecipe:
         he_subnets=True,
         short_side=160,
         max_side=213,
-        lr=0.1,
-        alpha=2.0,
+        lr=0.095,
+        alpha=0.5,
         iterations=160,
         warmup_iterations=30,
         batch_size=8,
@@ -130,7 +130,7 @@ def coco_small(method: Method = "fixnorm") -> DetectionRecipe:
         workers=0,
         mcbr_every=25,
     )
-    return by_method(recipe, method, Baseline(lr=0.02, weight_decay=1e-4))
+    return by_method(recipe, method, Baseline(lr=0.095, weight_decay=1e-4))
 
 
 APPENDIX = (

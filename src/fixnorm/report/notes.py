@@ -83,14 +83,19 @@ def _edge_of_round(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
 def _edge_of_alphas(best: SlotRecord, plan: Announced) -> Iterator[Note]:
     alpha = best.first.alpha
     assert alpha is not None
-    if alpha == plan.alphas[0]:
+    scales = [math.inf if t.largest_scale is None else t.largest_scale for t in best.trials]
+    if max(scales) < alpha:
+        yield Note(
+            "info",
+            f"The cap was never met, g reached {max(scales):.2g}·√C: every alpha from there on is"
+            " this very training.",
+        )
+    elif alpha == plan.alphas[0]:
         yield Note(
             "warning",
             f"The best alpha is the smallest of its list, {alpha:g}: a smaller one may be better.",
         )
-    scales = [trial.largest_scale for trial in best.trials]
-    under = all(scale is not None and scale < alpha for scale in scales)
-    if alpha == plan.alphas[-1] and not under:
+    elif alpha == plan.alphas[-1]:
         yield Note(
             "warning",
             f"The best alpha is the largest of its list, {alpha:g}: a larger one may be better.",
