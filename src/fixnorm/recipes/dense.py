@@ -96,8 +96,8 @@ def cityscapes_small(method: Method = "fixnorm") -> SegmentationRecipe:
         width=64,
         crop=(96, 128),
         scale=(0.4, 1.0),
-        lr=0.2,
-        alpha=1.0,
+        lr=0.275,
+        alpha=0.5,
         iterations=120,
         warmup_iterations=10,
         batch_size=8,
@@ -106,7 +106,7 @@ def cityscapes_small(method: Method = "fixnorm") -> SegmentationRecipe:
         workers=0,
         mcbr_every=25,
     )
-    return by_method(recipe, method, Baseline(lr=0.05, weight_decay=5e-4))
+    return by_method(recipe, method, Baseline(lr=0.275, weight_decay=5e-4))
 
 
 def coco_small(method: Method = "fixnorm") -> DetectionRecipe:
