@@ -181,7 +181,7 @@ class Twice(nn.Module):
 def test_a_channels_last_layer_with_two_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixnorm.training.rebuild.create", lambda *_, **__: Twice())
+    monkeypatch.setattr("fixnorm.training.tasks.classification.create", lambda *_, **__: Twice())
     model = Twice()
     fixnorm.convert(model, alpha=0.5, sample=torch.randn(4, 3, 32, 32))
     with torch.no_grad():
@@ -209,7 +209,7 @@ class TwoHeads(nn.Module):
 
 
 def test_two_heads_are_both_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fixnorm.training.rebuild.create", lambda *_, **__: TwoHeads())
+    monkeypatch.setattr("fixnorm.training.tasks.classification.create", lambda *_, **__: TwoHeads())
     model = TwoHeads()
     report = fixnorm.convert(model, alpha=0.5, sample=torch.randn(4, 3, 32, 32))
     heads = json.dumps([head.name for head in report.heads])
@@ -380,6 +380,7 @@ def test_the_file_says_how_images_are_prepared(
     metadata = metadata_of(export(run).weights)
     assert metadata == {
         "format": "pt",
+        "task": "classification",
         "model": "resnet8-s2",
         "recipe": "r",
         "method": "wn-fc",
