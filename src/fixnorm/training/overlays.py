@@ -14,6 +14,13 @@ from fixnorm.data import Target
 
 __all__ = ["boxes_overlay", "pixels_overlay"]
 
+CITYSCAPES = (
+    *((128, 64, 128), (244, 35, 232), (70, 70, 70), (102, 102, 156), (190, 153, 153)),
+    *((153, 153, 153), (250, 170, 30), (220, 220, 0), (107, 142, 35), (152, 251, 152)),
+    *((70, 130, 180), (220, 20, 60), (255, 0, 0), (0, 0, 142), (0, 0, 70)),
+    *((0, 60, 100), (0, 80, 100), (0, 0, 230), (119, 11, 32)),
+)
+"""The colours in which everybody shows its 19 classes."""
 _SHOWN = 0.3
 """Score from which on a box is drawn, unless even the best one is below: then that one."""
 _GAP = 6
@@ -28,17 +35,14 @@ def pixels_overlay(
 
     Args:
         image: (3, H, W) in 0..1.
-        labels: (H, W) of classes, ``ignored`` where there is none.
-        predicted: (H, W) of classes.
+        labels: (H, W) of Cityscapes' classes, ``ignored`` where there is none.
+        predicted: (H, W) of its classes.
         ignored: the label that is none.
     """
-    colours = torch.tensor([_colour(k) for k in range(int(predicted.max()) + 1)])
-    if (labels != ignored).any():
-        most = int(labels[labels != ignored].max())
-        colours = torch.tensor([_colour(k) for k in range(max(most + 1, len(colours)))])
+    palette = torch.tensor(CITYSCAPES)
 
     def tinted(classes: Tensor, shown: Tensor) -> Tensor:
-        colour = colours[torch.where(shown, classes, 0)].permute(2, 0, 1) / 255
+        colour = palette[torch.where(shown, classes, 0)].permute(2, 0, 1) / 255
         grey = image.mean(0, keepdim=True).expand(3, -1, -1)
         return torch.where(shown, 0.35 * image + 0.65 * colour, 0.7 * grey)
 
@@ -99,8 +103,6 @@ def _enlargement(image: Tensor) -> int:
 
 
 def _colour(label: int) -> tuple[int, int, int]:
-    """19 hues, in an order in which neighbours differ in lightness as well."""
-    hue = 0.04 + label * 8 % 19 / 19
-    saturation, value = (0.95, 0.95) if label % 2 == 0 else (0.6, 0.65)
-    red, green, blue = colorsys.hsv_to_rgb(hue, saturation, value)
+    """Hues a golden ratio apart: those of the first labels differ most."""
+    red, green, blue = colorsys.hsv_to_rgb((0.04 + label * 0.618034) % 1, 0.9, 0.85)
     return round(255 * red), round(255 * green), round(255 * blue)
