@@ -32,8 +32,8 @@ out = pathlib.Path(sys.argv[1]); out.mkdir(parents=True, exist_ok=True)
 lives = len(list(out.glob("life*"))) + 1
 (out / f"life{lives}").write_text(os.environ["OMP_NUM_THREADS"])
 def finish(accuracy=70.0, diverged=False):
-    (out / "result.json").write_text(json.dumps({"accuracy": accuracy, "diverged": diverged,
-        "epochs": 1, "seconds": 0.1, "largest_scale": None}))
+    (out / "result.json").write_text(json.dumps({"metric": "accuracy", "accuracy": accuracy,
+        "diverged": diverged, "epochs": 1, "seconds": 0.1, "largest_scale": None}))
 """
 
 

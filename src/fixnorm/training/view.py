@@ -112,7 +112,7 @@ class ProgressView(View):
         named = "" if metric.name == "accuracy" else f"{metric.title} "
         self._score = "" if score is None else f"  val {named}{score:.2f} %"
         unit, done, of = place
-        line = f"{unit} {done:>{len(str(of))}}/{of}  loss {row['train_loss']:.4f}"
+        line = f"{unit} {done:>{max(3, len(str(of)))}}/{of}  loss {row['train_loss']:.4f}"
         line += "" if train is None else f"  train {train:6.2f} %"
         line += "" if score is None else f"  val {named}{score:6.2f} %"
         line += "" if scale is None else f"  head {scale:.3g}"
