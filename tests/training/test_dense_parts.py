@@ -52,7 +52,6 @@ def test_the_losses_of_boxes_are_focal_and_smooth_l1() -> None:
     torch.manual_seed(0)
     model = task.network(2, 3).train()
     part = task.example(2, CPU)
-    part = Part(part.inputs, part.labels, part.images)
     for target in part.inputs[1]:
         target["labels"] = target["labels"] % 2
     kept: dict[str, Tensor] = {}

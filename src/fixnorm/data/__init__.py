@@ -16,6 +16,7 @@ ranks, after any resume, and whether the images live in memory or stream from di
 """
 
 try:
+    from fixnorm.data.cityscapes import IGNORED
     from fixnorm.data.coco import GroundTruth, Skipped
     from fixnorm.data.dense_settings import DenseSettings, DetectionSettings, SegmentationSettings
     from fixnorm.data.detection import (
@@ -39,6 +40,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "IGNORED",
     "Batch",
     "Data",
     "DataError",

@@ -12,6 +12,7 @@ from fixnorm.replay.halving import run_halving
 from fixnorm.replay.plans import run_plan
 from fixnorm.replay.samplers import run_sampler
 from fixnorm.replay.trace import Trace
+from fixnorm.report import words
 from fixnorm.tuning.landscape import AXES, Landscape
 from fixnorm.tuning.plan import paper
 from fixnorm.tuning.strategies import PLANS, SAMPLERS
@@ -20,14 +21,7 @@ from fixnorm.tuning.unimodal import unimodal
 __all__ = ["HALVING", "STRATEGIES", "Entry", "entries_of", "known", "run"]
 
 HALVING = "successive-halving"
-STRATEGIES = {
-    "paper": "paper's plan",
-    "unimodal": "unimodal plan",
-    "gp": "Bayesian (GP)",
-    "tpe": "TPE",
-    "random": "random search",
-    HALVING: "successive halving",
-}
+STRATEGIES = words.STRATEGIES | {HALVING: "successive halving"}
 """Names, and what people call them."""
 
 

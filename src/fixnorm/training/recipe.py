@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -130,6 +130,11 @@ class Recipe(BaseModel, ABC):
     @abstractmethod
     def timetable(self, steps_per_epoch: int) -> Timetable:
         """The lengths in steps."""
+
+    def shared_with(self, settings: type) -> dict[str, Any]:
+        """The fields that a dataclass has by the same name, for a package that knows no recipe."""
+        names = {field.name for field in fields(settings)} & type(self).model_fields.keys()
+        return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""

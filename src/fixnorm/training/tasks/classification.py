@@ -95,10 +95,7 @@ class ClassificationRecipe(Recipe):
 
     def data_settings(self, *, skip_broken: bool = False) -> DataSettings:
         """What the data package needs to know."""
-        names = DataSettings.__dataclass_fields__.keys() & type(self).model_fields.keys()
-        return DataSettings(
-            **{name: getattr(self, name) for name in names}, skip_broken=skip_broken
-        )
+        return DataSettings(**self.shared_with(DataSettings), skip_broken=skip_broken)
 
 
 class Classification(TensorTask[ClassificationRecipe, Data]):

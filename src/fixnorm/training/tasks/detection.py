@@ -57,15 +57,7 @@ class DetectionRecipe(DenseRecipe):
 
     def data_settings(self, *, skip_broken: bool = False) -> DetectionSettings:
         """What the data package needs to know."""
-        return DetectionSettings(
-            short_side=self.short_side,
-            max_side=self.max_side,
-            flip=self.flip,
-            workers=self.workers,
-            skip_broken=skip_broken,
-            train_images=self.train_images,
-            val_images=self.val_images,
-        )
+        return DetectionSettings(**self.shared_with(DetectionSettings), skip_broken=skip_broken)
 
 
 class Detection(DenseTask[DetectionRecipe, DetectionData]):

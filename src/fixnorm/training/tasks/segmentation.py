@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from fixnorm.audit import Sample
 from fixnorm.data import (
+    IGNORED,
     DenseSettings,
     Progress,
     SegmentationData,
@@ -30,7 +31,6 @@ from fixnorm.training.tasks.tensors import TensorTask
 
 __all__ = ["Segmentation", "SegmentationRecipe"]
 
-IGNORED = 255
 _AUDITED = 65
 """Side of the images that the audit tries: what a layer depends on does not depend on it."""
 
@@ -57,15 +57,7 @@ class SegmentationRecipe(DenseRecipe):
     def data_settings(self, *, skip_broken: bool = False) -> SegmentationSettings:
         """What the data package needs to know."""
         return SegmentationSettings(
-            crop=self.crop,
-            scale=self.scale,
-            flip=self.flip,
-            mean=self.mean,
-            std=self.std,
-            workers=self.workers,
-            skip_broken=skip_broken,
-            train_images=self.train_images,
-            val_images=self.val_images,
+            **self.shared_with(SegmentationSettings), skip_broken=skip_broken
         )
 
 
