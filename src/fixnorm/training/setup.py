@@ -24,7 +24,7 @@ from fixnorm.training.tasks import Task, task_of
 from fixnorm.training.tasks.dense import DenseRecipe
 from fixnorm.training.tasks.risk import Head
 
-__all__ = ["Trainee", "build"]
+__all__ = ["Trainee", "build", "make_optimizer"]
 
 
 @dataclass
@@ -96,7 +96,7 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     groups = fixnorm.param_groups(
         model, scope=recipe.scope, method=recipe.method, weight_decay=recipe.weight_decay
     )
-    optimizer = _optimizer(recipe, groups)
+    optimizer = make_optimizer(recipe, groups)
     fixes = recipe.method != "weight-decay"
     return Trainee(
         model=model,
@@ -154,7 +154,8 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """The recipe's: torch's SGD, or one of timm's by name."""
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(
             groups,

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sized
 from typing import Protocol
 
 from fixnorm.training.interrupt import Interrupt, Interrupted
 from fixnorm.tuning.engines.engine import Died, Engine
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.record import TrialRecord
-from fixnorm.tuning.sources import Source
-from fixnorm.tuning.study import Study
 
-__all__ = ["SILENT", "Watcher", "search"]
+__all__ = ["SILENT", "Decider", "Ledger", "Watcher", "search"]
 
 _CRASHES, _KILLS = 3, 20
 """Deaths in a row, without any progress between them, after which a training counts as failed."""
 _LOOK = 0.25
 """Seconds between two looks at the progress of the running trainings."""
+
+
+class Decider(Protocol):
+    """Says what to train."""
+
+    @property
+    def trainings(self) -> int:
+        """The most trainings it takes."""
+
+    def next(self, room: int, running: Collection[str]) -> list[Job]:
+        """Up to ``room`` jobs to start now, beside those that run."""
+
+
+class Ledger(Protocol):
+    """Where it is written down what was trained."""
+
+    @property
+    def ended(self) -> Sized:
+        """What is over."""
+
+    def announce(self, *, budget: int, over: bool) -> None:
+        """How many trainings there may be, and whether the end has come."""
+
+    def begin(self, job: Job) -> None:
+        """The training is about to start."""
+
+    def end(self, job: Job, ended: Ended) -> TrialRecord:
+        """It is over."""
 
 
 class Watcher(Protocol):
@@ -55,8 +82,8 @@ SILENT: Watcher = _Silent()
 
 
 def search(
-    study: Study,
-    source: Source,
+    study: Ledger,
+    source: Decider,
     engine: Engine,
     watcher: Watcher,
     interrupt: Interrupt | None = None,

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,27 +17,30 @@ from fixnorm.tuning.engines.engine import Died, Refused
 from fixnorm.tuning.engines.process import leashed
 from fixnorm.tuning.job import Ended, Job
 
-__all__ = ["TrialRuns", "length_of"]
+__all__ = ["Runs", "TrialRuns", "length_of"]
 
 _DIVERGED, _REFUSED = 1, 2
 _OURS = "fixnorm: "
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialRuns:
-    """The runs of a study: their commands, folders and results."""
+class Runs(ABC):
+    """Trainings as ``fixnorm train`` runs: their commands, folders and results."""
 
-    recipe: Recipe
-    """As it is trained in full, for the method that is tuned."""
-    settings: Sequence[str]
-    """The user's own ``--set`` pairs."""
-    data: Path | None
     folder: Path
     """Holds one folder for each run, and their logs."""
     processes: int = 1
     """Of each trial, under torchrun where there are several."""
     options: tuple[str, ...] = ()
     """Further options of ``fixnorm train``."""
+
+    @abstractmethod
+    def recipe_of(self, job: Job) -> Recipe:
+        """What the job trains."""
+
+    @abstractmethod
+    def arguments(self, job: Job) -> list[str]:
+        """Of ``fixnorm train``, without the run's folder."""
 
     def folder_of(self, job: Job) -> Path:
         """The run's folder."""
@@ -46,19 +50,9 @@ class TrialRuns:
         """Where the run's words go: beside its folder, which is the run's alone."""
         return self.folder / "logs" / f"{job.key}.log"
 
-    def recipe_of(self, job: Job) -> Recipe:
-        """What the job trains."""
-        return changed(self.recipe, **self._changes(job))
-
     def command(self, job: Job) -> list[str]:
         """The command line that trains it, or goes on with it."""
-        train = ["-m", "fixnorm", "train", self.recipe.name, "--method", self.recipe.method]
-        for pair in self.settings:
-            train += ["--set", pair]
-        for key, value in self._changes(job).items():
-            train += ["--set", f"{key}={value!r}"]
-        if self.data is not None:
-            train += ["--data", str(self.data)]
+        train = ["-m", "fixnorm", "train", *self.arguments(job)]
         train += ["--out", str(self.folder_of(job)), *self.options]
         if self.processes == 1:
             return [sys.executable, *train]
@@ -99,6 +93,39 @@ class TrialRuns:
         said = _last_line(self.log_of(job))
         return Died(f"{ending}: {said}" if said else ending, killed=code < 0)
 
+    def _result(self, job: Job) -> dict[str, Any] | None:
+        try:
+            content = json.loads((self.folder_of(job) / "result.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return content if isinstance(content, dict) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRuns(Runs):
+    """The runs of a study: one recipe with other numbers."""
+
+    recipe: Recipe
+    """As it is trained in full, for the method that is tuned."""
+    settings: Sequence[str]
+    """The user's own ``--set`` pairs."""
+    data: Path | None
+
+    def recipe_of(self, job: Job) -> Recipe:
+        """The study's with the job's numbers."""
+        return changed(self.recipe, **self._changes(job))
+
+    def arguments(self, job: Job) -> list[str]:
+        """The user's settings, then the job's."""
+        arguments = [self.recipe.name, "--method", self.recipe.method]
+        for pair in self.settings:
+            arguments += ["--set", pair]
+        for key, value in self._changes(job).items():
+            arguments += ["--set", f"{key}={value!r}"]
+        if self.data is not None:
+            arguments += ["--data", str(self.data)]
+        return arguments
+
     def _changes(self, job: Job) -> dict[str, Any]:
         length = length_of(self.recipe, job.fraction)
         changes: dict[str, Any] = {"lr": job.lr, "seed": self.recipe.seed + job.seed}
@@ -109,13 +136,6 @@ class TrialRuns:
         if length != self.recipe.length:
             changes |= self.recipe.of_length(length)
         return changes
-
-    def _result(self, job: Job) -> dict[str, Any] | None:
-        try:
-            content = json.loads((self.folder_of(job) / "result.json").read_text())
-        except (OSError, ValueError):
-            return None
-        return content if isinstance(content, dict) else None
 
 
 def length_of(recipe: Recipe, fraction: float) -> int:

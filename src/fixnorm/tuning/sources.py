@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from fixnorm.tuning.driver import Decider
 from fixnorm.tuning.job import Job, job_of, outcome_of, trial_of
 from fixnorm.tuning.plan import Advice, Outcome, Outcomes, SearchSpace, Trial
 from fixnorm.tuning.record import TrialRecord
@@ -27,16 +28,12 @@ class Best:
     accuracy: float
 
 
-class Source(Protocol):
+class Source(Decider, Protocol):
     """Decides; reads and writes nothing but the study."""
 
-    trainings: int
-    """The most trainings it takes."""
-    cost: float
-    """The most they cost, in T_max."""
-
-    def next(self, room: int, running: Collection[str]) -> list[Job]:
-        """Up to ``room`` jobs to start now, beside those that run."""
+    @property
+    def cost(self) -> float:
+        """The most that the trainings cost, in T_max."""
 
     def best(self) -> Best | None:
         """The best so far."""

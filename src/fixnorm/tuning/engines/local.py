@@ -9,7 +9,7 @@ import time
 from fixnorm.tuning.engines import process
 from fixnorm.tuning.engines.engine import Died
 from fixnorm.tuning.job import Ended, Job
-from fixnorm.tuning.run import TrialRuns
+from fixnorm.tuning.run import Runs
 
 __all__ = ["LocalEngine", "cores", "default_workers"]
 
@@ -22,7 +22,7 @@ class LocalEngine:
     Cores and GPUs are divided: trials side by side that fight for cores are up to ten times slower.
     """
 
-    def __init__(self, runs: TrialRuns, *, workers: int, gpus: int = 0) -> None:
+    def __init__(self, runs: Runs, *, workers: int, gpus: int = 0) -> None:
         self.runs = runs
         self._threads = max(cores() // (workers * runs.processes), 1)
         self._devices = _devices(gpus)

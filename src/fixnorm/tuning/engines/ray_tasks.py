@@ -25,7 +25,7 @@ from fixnorm.tuning.engines import process, ray_worker
 from fixnorm.tuning.engines.engine import Died
 from fixnorm.tuning.engines.local import cores
 from fixnorm.tuning.job import Ended, Job
-from fixnorm.tuning.run import TrialRuns
+from fixnorm.tuning.run import Runs
 
 __all__ = ["RayEngine"]
 
@@ -42,7 +42,7 @@ class RayEngine:
 
     def __init__(
         self,
-        runs: TrialRuns,
+        runs: Runs,
         *,
         cpus: float = 1.0,
         gpus: float = 0.0,

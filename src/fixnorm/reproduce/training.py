@@ -1,0 +1,125 @@
+"""One training of an experiment, and what it found."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fixnorm import recipes
+from fixnorm.groups import Method
+from fixnorm.training.recipe import Recipe, changed
+from fixnorm.tuning.job import Job
+
+__all__ = ["Found", "Training", "read_found"]
+
+_DIGITS = 5
+"""Significant digits of what is kept of a curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A recipe with some fields changed. Equal trainings of different experiments are run once."""
+
+    base: str
+    """The recipe's name."""
+    method: Method
+    changes: tuple[tuple[str, Any], ...]
+    data: str | None
+    """The name of the data's folder."""
+    cost: float = 1.0
+    """In T_max of its recipe."""
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """All of it."""
+        return changed(recipes.get(self.base, self.method), **dict(self.changes))
+
+    @cached_property
+    def key(self) -> str:
+        """Of its folder: words for people, and a digest of everything that it depends on."""
+        recipe = self.recipe
+        text = json.dumps([recipe.to_dict(), self.data], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return f"{recipe.name}-{recipe.method}-lr{recipe.lr:.3g}-seed{recipe.seed}-{digest}"
+
+    def settings(self) -> list[str]:
+        """Its ``--set`` pairs."""
+        return [f"{name}={value}" for name, value in self.changes]
+
+    def job(self) -> Job:
+        """As engines know it."""
+        recipe = self.recipe
+        tuned = {"alpha": recipe.alpha} if recipe.alpha is not None else {}
+        decay = {"weight_decay": recipe.weight_decay} if recipe.alpha is None else {}
+        return Job(
+            key=self.key,
+            round=recipe.name,
+            index=0,
+            lr=recipe.lr,
+            fraction=self.cost,
+            seed=recipe.seed,
+            **tuned,
+            **decay,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a training found."""
+
+    score: float | None
+    """In percent; none where it diverged."""
+    largest_scale: float | None
+    mcbr_train: float | None
+    mcbr_val: float | None
+    seconds: float
+    steps: int
+    device: str
+    commit: str | None
+    curve: Mapping[str, tuple[float | None, ...]]
+    """Columns of ``metrics.csv``."""
+
+    @property
+    def value(self) -> float:
+        """The score; −∞ where it diverged."""
+        return -math.inf if self.score is None else self.score
+
+
+def read_found(folder: Path) -> Found | None:
+    """What the run in a folder found; none while it is not over."""
+    try:
+        result = json.loads((folder / "result.json").read_text())
+        with (folder / "metrics.csv").open() as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError):
+        return None
+    metric = result["metric"]
+    curve = {
+        name.replace(f"val_{metric}", "score"): tuple(_number(row[name]) for row in rows)
+        for name in rows[0]
+    }
+    return Found(
+        score=None if result["diverged"] else result[metric],
+        largest_scale=result["largest_scale"],
+        mcbr_train=result["mcbr_train"],
+        mcbr_val=result["mcbr_val"],
+        seconds=result["seconds"],
+        steps=result["steps"],
+        device=result["device"],
+        commit=result["commit"],
+        curve=curve,
+    )
+
+
+def _number(text: str) -> float | None:
+    if not text:
+        return None
+    value = float(text)
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
