@@ -23,6 +23,7 @@ Small ones (10 classes; 32×32 images, the digits 8×8):
 | suffix `-s2` | stem of stride 2, a quarter of the cost: `resnet8-s2`, `resnet8d-w32-s2` |
 | `tinynet-mobilenetv2` | a small MobileNetV2 |
 | `tinynet-se` | the same net with SE and SiLU, a small relative of the starred models |
+| `micronet-mobilenetv2`, `micronet-se` | both again, ten times as fast: for grids and searches |
 | `digits-resnet` | `resnet8` for grey 8×8 images |
 
 Registries: `timm/NAME` is any timm model, `torchvision/NAME` any torchvision classifier.

@@ -28,6 +28,13 @@ _TINY = (
     "ir_r2_k3_s2_e6_c64",
     "ir_r1_k3_s1_e6_c96",
 )
+# For grids and searches: ten times as fast.
+_MICRO = (
+    "ds_r1_k3_s1_c8",
+    "ir_r1_k3_s2_e4_c16",
+    "ir_r2_k3_s2_e4_c24",
+    "ir_r1_k3_s1_e4_c32",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +87,10 @@ def _tiny(*, star: bool) -> Callable[[Options], nn.Module]:
     return _Inverted(blocks=_TINY, star=star, stem=16, head=320, size=32, num_classes=10).build
 
 
+def _micro(*, star: bool) -> Callable[[Options], nn.Module]:
+    return _Inverted(blocks=_MICRO, star=star, stem=8, head=128, size=32, num_classes=10).build
+
+
 def _named(timm_name: str, *, size: int, star: bool = False) -> Callable[[Options], nn.Module]:
     def build(options: Options) -> nn.Module:
         timm = need_timm()
@@ -113,4 +124,6 @@ PAPER: dict[str, Callable[[Options], nn.Module]] = {
 TINY: dict[str, Callable[[Options], nn.Module]] = {
     "tinynet-mobilenetv2": _tiny(star=False),
     "tinynet-se": _tiny(star=True),
+    "micronet-mobilenetv2": _micro(star=False),
+    "micronet-se": _micro(star=True),
 }

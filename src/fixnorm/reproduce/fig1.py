@@ -11,8 +11,8 @@ from fixnorm.reproduce.scales import Scale
 __all__ = ["fig1"]
 
 LRS: dict[Method, tuple[float, ...]] = {
-    "weight-decay": (0.1, 0.2, 0.4, 0.6, 0.8, 1.2, 1.6, 3.2),
-    "algorithm1": (0.2, 0.5, 0.8, 1.1, 1.4, 2.0, 2.6, 3.2),
+    "weight-decay": (0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
+    "algorithm1": (0.2, 0.5, 0.8, 1.4, 2.0, 3.2),
 }
 """Each method has its own grid, as the fixed norm is another than the one weight decay ends at."""
 
