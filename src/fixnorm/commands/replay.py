@@ -18,10 +18,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fixnorm.commands.terminal import wide_console
+
 if TYPE_CHECKING:
     from fixnorm.replay.strategies import Entry
 
-_WIDE = 120
 _RECORDED = Path("results/landscapes")
 
 
@@ -94,9 +95,7 @@ def replay(
     if as_json:
         print(json.dumps(content(results, options)))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDE)  # a pipe has no width: cut nothing
+    console = wide_console()
     for result in results:
         table = table_of(result, replays=replays)
         console.print(table.rich())

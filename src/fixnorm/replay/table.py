@@ -1,52 +1,16 @@
-"""The table of a setting: on a terminal, and in Markdown."""
+"""The table of a setting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from rich.table import Table
-
 from fixnorm.replay.strategies import STRATEGIES
 from fixnorm.replay.summary import NEAR, Moment, SettingResult, Summary
+from fixnorm.report.text_table import TextTable
 from fixnorm.tuning.landscape import AXES, Landscape
 
-__all__ = ["SettingTable", "table_of"]
+__all__ = ["table_of"]
 
 
-@dataclass(frozen=True)
-class SettingTable:
-    """Words in rows; ``notes`` say what the columns do not."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-    def rich(self) -> Table:
-        """For a terminal."""
-        table = Table(box=None, pad_edge=False, title=self.title, title_justify="left")
-        for place, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if place < 2 else "right")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
-
-    def markdown(self) -> str:
-        """For a page."""
-        lines = [
-            f"## {self.title}",
-            "",
-            _line(self.columns),
-            _line(["---" if place < 2 else "---:" for place in range(len(self.columns))]),
-            *map(_line, self.rows),
-            "",
-            *(f"- {note}" for note in self.notes),
-        ]
-        return "\n".join(lines) + "\n"
-
-
-def table_of(result: SettingResult, *, replays: int) -> SettingTable:
+def table_of(result: SettingResult, *, replays: int) -> TextTable:
     """Costs in T_max, accuracies and regrets in percent."""
     plans = result.plan_costs
     costs = sorted(set(plans.values()))
@@ -85,7 +49,7 @@ def table_of(result: SettingResult, *, replays: int) -> SettingTable:
         notes.append(
             f"near paper's: share of replays not more than {NEAR:g} % below the paper's plan"
         )
-    return SettingTable(result.name, tuple(columns), tuple(rows), tuple(notes))
+    return TextTable(result.name, tuple(columns), tuple(rows), tuple(notes))
 
 
 def _about(landscape: Landscape) -> str:
@@ -108,7 +72,3 @@ def _share(result: SettingResult, summary: Summary) -> str:
     share = result.near_paper(summary)
     assert share is not None
     return f"{100 * share:.0f} %"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

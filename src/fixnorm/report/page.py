@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from fixnorm.report.drawing import Drawing, svg
+from fixnorm.report.document import document, figure_card
+from fixnorm.report.drawing import Drawing
 from fixnorm.report.markup import T_MAX, Markup, join, tag, with_t_max
 from fixnorm.report.notes import notes
 from fixnorm.report.progress import answer, cost_to_reach, stage
@@ -67,17 +67,7 @@ def page(
                 for part in parts
             ),
         )
-    head = join(
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # Without it a browser asks the disk for a favicon.
-        tag("link", rel="icon", href="data:,"),
-        tag("title", title),
-        tag("style", _inline("page.css")),
-    )
-    script = tag("script", _inline("sort.js"))
-    document = tag("html", tag("head", head), tag("body", tag("main", body), script), lang="en")
-    return f"<!doctype html>\n{document}\n"
+    return document(title, body, script="sort.js")
 
 
 def anchors_of(studies: Sequence[StudyRecord]) -> list[str]:
@@ -86,10 +76,6 @@ def anchors_of(studies: Sequence[StudyRecord]) -> list[str]:
         f"study-{place}-{slug(study.name)}".rstrip("-")
         for place, study in enumerate(studies, start=1)
     ]
-
-
-def _inline(name: str) -> Markup:
-    return Markup(resources.files("fixnorm.report").joinpath(name).read_text(encoding="utf-8"))
 
 
 # -- one study -------------------------------------------------------------------------------------
@@ -106,7 +92,7 @@ def _study(part: StudyPart, *, out: Path, command: str | None) -> Iterator[Marku
     yield _command(command)
     if part.figures:
         yield tag("h3", "What was tried")
-        cards = [_figure(drawing, part.anchor) for drawing in part.figures]
+        cards = [figure_card(drawing, part.anchor) for drawing in part.figures]
         yield tag("div", *cards, class_="figures")
     if part.curves:
         yield tag("h3", "Curves of every training")
@@ -114,7 +100,7 @@ def _study(part: StudyPart, *, out: Path, command: str | None) -> Iterator[Marku
             yield tag(
                 "details",
                 tag("summary", drawing.title),
-                _figure(drawing, part.anchor, class_="curves"),
+                figure_card(drawing, part.anchor, class_="curves"),
             )
     by_slot = slot_table(study)
     if by_slot is not None:
@@ -197,37 +183,13 @@ def _command(command: str | None) -> Markup | None:
     return join(tag("h3", "Train with the answer"), tag("pre", command, class_="command"))
 
 
-def _figure(drawing: Drawing, anchor: str, *, class_: str | None = None) -> Markup:
-    """All panels of a drawing, which stand side by side where there is room."""
-    name = f"{anchor}-{drawing.name}"
-    images = [
-        tag(
-            "div",
-            Markup(svg(panel, prefix=f"{name}-{place}")),
-            role="img",
-            aria_label=panel.title,
-            class_="panel",
-        )
-        for place, panel in enumerate(drawing.panels)
-    ]
-    inner = "curves" if class_ == "curves" else "pair"
-    wide = len(images) > 1 or inner == "curves"
-    return tag(
-        "figure",
-        tag("div", *images, class_=inner),
-        tag("figcaption", with_t_max(drawing.caption)),
-        id=name,
-        class_="card wide" if wide else "card",
-    )
-
-
 # -- several studies -------------------------------------------------------------------------------
 
 
 def _compare(parts: Sequence[StudyPart], comparison: Drawing | None) -> Markup:
     studies = [part.study for part in parts]
     table = studies_table(studies, [part.anchor for part in parts])
-    figure = None if comparison is None else _figure(comparison, "compare")
+    figure = None if comparison is None else figure_card(comparison, "compare")
     return tag(
         "section",
         tag("p", _comparison_sentence(studies), class_="answer"),

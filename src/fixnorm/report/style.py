@@ -20,6 +20,7 @@ __all__ = [
     "MUTED",
     "PAPER",
     "PRIMARY",
+    "RAMP",
     "SERIES",
     "EndLabel",
     "breadth",

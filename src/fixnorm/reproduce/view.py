@@ -57,6 +57,7 @@ class BenchView:
     def ended(self, record: TrialRecord) -> None:
         """It is over."""
         if not self.console.is_terminal:
+            self._bench.ready()
             found = "diverged" if record.accuracy is None else f"{record.accuracy:.2f}"
             done = self._bench.known
             self.message(f"{done:>4} of ≤ {self._most}  {record.key}: {found}")

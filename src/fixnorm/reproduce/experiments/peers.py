@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from fixnorm.reproduce.experiments.step_cost import step_costs
+from fixnorm.reproduce.experiments.table1 import retrained
+from fixnorm.reproduce.experiments.table2 import BUDGET
 from fixnorm.reproduce.lab import Lab
 from fixnorm.reproduce.scales import Scale
 from fixnorm.reproduce.searches import algorithm4, bayesian
-from fixnorm.reproduce.step_cost import step_costs
-from fixnorm.reproduce.table1 import retrained
-from fixnorm.reproduce.table2 import BUDGET
 
 __all__ = ["peers"]
 

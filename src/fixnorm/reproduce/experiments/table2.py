@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from fixnorm.reproduce.experiments.table1 import retrained
 from fixnorm.reproduce.lab import Lab
 from fixnorm.reproduce.scales import Scale
 from fixnorm.reproduce.searches import algorithm4, bayesian
 from fixnorm.reproduce.setting import Setting
-from fixnorm.reproduce.table1 import retrained
 
 __all__ = ["BUDGET", "table2"]
 

@@ -24,8 +24,10 @@ SEEDS = 2
 
 
 def fig4(lab: Lab, scale: Scale) -> dict[str, Any]:
-    """The grid of lr and alpha, of each setting."""
+    """The grid of lr and alpha, of each setting; the curves are with the recordings."""
     grids = lab.each([_part(alpha_grid, lab, setting) for setting in scale.fig4])
+    for grid in grids:
+        grid["points"] = [{k: v for k, v in p.items() if k != "curve"} for p in grid["points"]]
     return {"landscapes": grids}
 
 
@@ -53,7 +55,12 @@ def alpha_grid(lab: Lab, setting: Setting) -> dict[str, Any]:
             for lr in LRS
         ]
     )
-    return {"name": setting.recipe, "points": [point for row in rows for point in row]}
+    return {
+        "name": setting.recipe,
+        "method": "fixnorm",
+        "recipe": setting.recipe_for("fixnorm").to_dict(),
+        "points": [point for row in rows for point in row],
+    }
 
 
 def _row(lab: Lab, setting: Setting, lr: float, seed: int) -> list[dict[str, Any]]:
@@ -93,6 +100,8 @@ def decay_grid(lab: Lab, setting: Setting) -> dict[str, Any]:
     )
     return {
         "name": setting.recipe,
+        "method": "weight-decay",
+        "recipe": setting.recipe_for("weight-decay").to_dict(),
         "points": [
             {"lr": lr, "weight_decay": decay, "fraction": 1.0, "seed": seed, **_told(one)}
             for (seed, lr, decay), one in zip(points, found, strict=True)

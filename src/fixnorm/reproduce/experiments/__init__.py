@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fixnorm.reproduce.dense import table3, table4
-from fixnorm.reproduce.fig1 import fig1
-from fixnorm.reproduce.fig2 import fig2
-from fixnorm.reproduce.fig4 import fig4, landscapes
+from fixnorm.reproduce.experiments.dense import table3, table4
+from fixnorm.reproduce.experiments.fig1 import fig1
+from fixnorm.reproduce.experiments.fig2 import fig2
+from fixnorm.reproduce.experiments.fig4 import fig4, landscapes
+from fixnorm.reproduce.experiments.peers import peers
+from fixnorm.reproduce.experiments.table1 import table1
+from fixnorm.reproduce.experiments.table2 import table2
 from fixnorm.reproduce.lab import Lab
-from fixnorm.reproduce.peers import peers
 from fixnorm.reproduce.scales import Scale
-from fixnorm.reproduce.table1 import table1
-from fixnorm.reproduce.table2 import table2
 
 __all__ = ["EXPERIMENTS", "Experiment"]
 

@@ -1,0 +1,127 @@
+"""Figure 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fixnorm.report.drawing import Drawing
+from fixnorm.report.text_table import TextTable
+from fixnorm.reproduce.shown.colours import COLOURS, NAMES
+from fixnorm.reproduce.shown.lines import Line, lines
+from fixnorm.reproduce.shown.shown import Claim, Shown, at_least
+from fixnorm.reproduce.statistics import mean_of, paired
+
+__all__ = ["show"]
+
+_EARLY = 0.2
+"""The share of training in which the paper sees the norm fall fast."""
+
+
+def show(outcome: Mapping[str, Any]) -> Shown:
+    """The norm under weight decay; accuracy over learning rates."""
+    points, decay = outcome["points"], outcome["weight_decay"]
+    by_method = {
+        method: [p for p in points if p["method"] == method]
+        for method in dict.fromkeys(p["method"] for p in points)
+    }
+    best = {method: _best(found) for method, found in by_method.items()}
+    lr = outcome["default_lr"]
+    norms = [p for p in by_method["weight-decay"] if p["lr"] == lr]
+    title = f"‖W^Conv‖ under weight decay (lr {lr:g}, λ {decay:g})"
+    norm_panel = lines(
+        title,
+        [_norm_line(norms, f"lr {lr:g}", COLOURS["weight-decay"])],
+        x="epoch",
+        y="‖W^Conv‖",
+    )
+    accuracy = lines(
+        "Accuracy over learning rates",
+        [
+            _accuracy_line(found, NAMES[method], COLOURS[method])
+            for method, found in by_method.items()
+        ],
+        x="learning rate",
+        y="accuracy (%)",
+        log=True,
+    )
+    drawing = Drawing(
+        "fig1",
+        "Figure 1",
+        f"Left: the joint norm of all convolution weights, {len(norms)} seeds. Right: Algorithm 1"
+        " fixes it and decays the head alone; each method has its own grid, dots are seeds.",
+        (norm_panel, accuracy),
+    )
+    rows = tuple(
+        (
+            NAMES[method],
+            f"{found:g}",
+            mean_of(_scores(by_method[method], found)).spread(),
+            str(len(_scores(by_method[method], found))),
+        )
+        for method, found in best.items()
+    )
+    difference = paired(
+        _scores(by_method["algorithm1"], best["algorithm1"]),
+        _scores(by_method["weight-decay"], best["weight-decay"]),
+    )
+    table = TextTable(
+        f"{outcome['setting']}: the best learning rate of each",
+        ("method", "best lr", "accuracy", "seeds"),
+        rows,
+        (f"Algorithm 1 − weight decay, paired by seed: {difference.interval()} (95 %)",),
+        words=1,
+    )
+    return Shown((drawing,), (table,), (_norm_claim(norms), _accuracy_claim(difference)))
+
+
+def _norm_claim(norms: list[dict[str, Any]]) -> Claim:
+    early, late = [], []
+    for point in norms:
+        curve = point["curve"]["conv_norm"]
+        turn = max(round(_EARLY * len(curve)), 1)
+        early.append(100 * (curve[turn - 1] / curve[0] - 1))
+        late.append(100 * (curve[-1] / curve[turn - 1] - 1))
+    first, rest = mean_of(early), mean_of(late)
+    falls_first = first.mean < 0 and abs(rest.mean) < abs(first.mean)
+    return Claim(
+        "Under weight decay ‖W^Conv‖ falls fast at first, then changes slowly",
+        "holds" if falls_first else "does not hold",
+        f"{first.mean:+.1f} % from the end of the first epoch to that of the first fifth of the"
+        f" training, {rest.mean:+.1f} % after".replace("-", "−"),
+    )
+
+
+def _accuracy_claim(difference: Any) -> Claim:
+    return Claim(
+        "Algorithm 1 is as accurate as weight decay, each at its best lr",
+        at_least(difference),
+        f"{difference.interval()} %",
+    )
+
+
+def _norm_line(points: list[dict[str, Any]], name: str, colour: str) -> Line:
+    return Line(
+        name, colour, points[0]["curve"]["epoch"], [p["curve"]["conv_norm"] for p in points]
+    )
+
+
+def _accuracy_line(points: list[dict[str, Any]], name: str, colour: str) -> Line:
+    lrs = sorted({p["lr"] for p in points})
+    seeds = sorted({p["seed"] for p in points})
+    score = {(p["lr"], p["seed"]): p["score"] for p in points}
+    return Line(name, colour, lrs, [[score[lr, s] for lr in lrs] for s in seeds], dots=True)
+
+
+def _best(points: list[dict[str, Any]]) -> float:
+    means = {lr: _mean(points, lr) for lr in sorted({p["lr"] for p in points})}
+    return float(max(means, key=lambda lr: means[lr]))
+
+
+def _mean(points: list[dict[str, Any]], lr: float) -> float:
+    scores = [p["score"] for p in points if p["lr"] == lr]
+    return -1.0 if None in scores else float(mean_of(scores).mean)
+
+
+def _scores(points: list[dict[str, Any]], lr: float) -> list[float]:
+    return [p["score"] for p in sorted(points, key=lambda p: p["seed"]) if p["lr"] == lr]

@@ -1,0 +1,109 @@
+"""What an experiment leaves behind: numbers, figures, tables and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fixnorm.report.document import document, figure_card
+from fixnorm.report.drawing import png
+from fixnorm.report.markup import Markup, join, tag, with_t_max
+from fixnorm.reproduce.experiments import EXPERIMENTS
+from fixnorm.reproduce.record import write_record
+from fixnorm.reproduce.shown import SHOW, Claim, Shown
+from fixnorm.training.checkpoint import write_atomically
+
+__all__ = ["claims_markdown", "tables_markdown", "write_landscapes", "write_shown"]
+
+_KINDS = {"holds": "info", "does not hold": "warning", "cannot be told": "warning"}
+
+
+def write_landscapes(record: Mapping[str, Any], out: Path) -> list[Path]:
+    """Each recording as a file that ``fixnorm replay`` reads."""
+    paths = []
+    for landscape in record["outcome"]["landscapes"]:
+        path = out / "landscapes" / landscape["method"] / f"{landscape['name']}.json"
+        origin = {k: record[k] for k in ("command", "commit", "trained_at", "versions", "hardware")}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(path) as file:
+            file.write(json.dumps({**origin, **landscape}).encode())
+        paths.append(path)
+    return paths
+
+
+def write_shown(record: Mapping[str, Any], out: Path) -> list[Path]:
+    """Write NAME.json, NAME.html, NAME.md and the PNGs into a folder; return their paths."""
+    name = record["experiment"]
+    shown = SHOW[name](record["outcome"])
+    out.mkdir(parents=True, exist_ok=True)
+    write_record(out / f"{name}.json", record)
+    texts = {
+        f"{name}.md": f"# {EXPERIMENTS[name].title}\n\n{_markdown(shown)}",
+        f"{name}.html": page(record, shown),
+    }
+    contents = {file: text.encode() for file, text in texts.items()}
+    contents |= {f"{drawing.name}.png": png(drawing) for drawing in shown.drawings}
+    for file, content in contents.items():
+        with write_atomically(out / file) as opened:
+            opened.write(content)
+    return [out / f"{name}.json", *(out / file for file in contents)]
+
+
+def page(record: Mapping[str, Any], shown: Shown) -> str:
+    """All of it, for a browser."""
+    name = record["experiment"]
+    title = EXPERIMENTS[name].title
+    claims = [
+        tag(
+            "li",
+            tag("strong", f"{claim.verdict.capitalize()}: "),
+            with_t_max(f"{claim.text}. {claim.measured}."),
+            class_=_KINDS[claim.verdict],
+        )
+        for claim in shown.claims
+    ]
+    body = join(
+        tag("h1", title),
+        tag("p", with_t_max(about(record)), class_="sub"),
+        tag("ul", *claims, class_="notes") if claims else None,
+        tag("div", *(figure_card(drawing, name) for drawing in shown.drawings), class_="figures"),
+        *(table.html() for table in shown.tables),
+        tag("h3", "Run it again"),
+        tag("pre", record["command"], class_="command"),
+        _provenance(record),
+    )
+    return document(title, body)
+
+
+def about(record: Mapping[str, Any]) -> str:
+    """Where the numbers come from, in a line."""
+    minutes = record["seconds"] / 60
+    return (
+        f"{record['trainings']} trainings ({record['cost']:g} T_max, {minutes:.0f} minutes of"
+        f" training) at {record['scale']} scale; recipes: {', '.join(record['recipes'])}"
+    )
+
+
+def _provenance(record: Mapping[str, Any]) -> Markup:
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    commits = ", ".join(commit[:10] for commit in record["trained_at"]) or "unknown"
+    told = f"Trained at commit {commits} on {', '.join(record['hardware'])}; {versions}."
+    return tag("p", told, class_="sub")
+
+
+def _markdown(shown: Shown) -> str:
+    return f"{claims_markdown(shown.claims)}\n{tables_markdown(shown)}"
+
+
+def claims_markdown(claims: tuple[Claim, ...]) -> str:
+    """As a table."""
+    lines = ["| claim | verdict | measured |", "|---|---|---|"]
+    lines += [f"| {c.text} | **{c.verdict}** | {c.measured} |" for c in claims]
+    return "\n".join(lines) + "\n"
+
+
+def tables_markdown(shown: Shown) -> str:
+    """All tables, one after another."""
+    return "\n".join(table.markdown() for table in shown.tables)
