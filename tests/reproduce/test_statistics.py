@@ -44,7 +44,8 @@ def test_pairs_are_by_seed() -> None:
     [
         ([1.0, 1.1, 1.2], "holds", "holds"),
         ([-1.0, -1.1, -1.2], "does not hold", "does not hold"),
-        ([-1.0, 1.0, 0.5], "cannot be told", "holds"),
+        ([-1.0, 1.0, 0.5], "cannot be told", "not contradicted"),
+        ([-0.1, 0.1, 0.0], "cannot be told", "holds"),
         ([1.0], "cannot be told", "cannot be told"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm.reproduce.training import Found, Training
-from fixnorm.training.folder import write_json
+from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.result import commit, versions
 
 __all__ = ["read_record", "record_of", "write_record"]
@@ -36,9 +36,10 @@ def record_of(
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """As JSON, short enough for a repository."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, record)
+    """As JSON, a line for each entry: short enough for a repository."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
+    with write_atomically(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fixnorm.training.checkpoint import write_atomically
 
 __all__ = ["claims_markdown", "tables_markdown", "write_landscapes", "write_shown"]
 
-_KINDS = {"holds": "info", "does not hold": "warning", "cannot be told": "warning"}
+_KINDS = {"holds": "info", "not contradicted": "info"}
 
 
 def write_landscapes(record: Mapping[str, Any], out: Path) -> list[Path]:
@@ -60,7 +60,7 @@ def page(record: Mapping[str, Any], shown: Shown) -> str:
             "li",
             tag("strong", f"{claim.verdict.capitalize()}: "),
             with_t_max(f"{claim.text}. {claim.measured}."),
-            class_=_KINDS[claim.verdict],
+            class_=_KINDS.get(claim.verdict, "warning"),
         )
         for claim in shown.claims
     ]

@@ -9,9 +9,12 @@ from fixnorm.report.drawing import Drawing
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.statistics import Mean
 
-__all__ = ["Claim", "Shown", "Verdict", "at_least", "greater"]
+__all__ = ["NEAR", "Claim", "Shown", "Verdict", "at_least", "greater"]
 
-Verdict = Literal["holds", "does not hold", "cannot be told"]
+Verdict = Literal["holds", "does not hold", "not contradicted", "cannot be told"]
+
+NEAR = 1.0
+"""Percent of accuracy: less than this below is as good, for trainings of this size."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,13 @@ def greater(difference: Mean) -> Verdict:
 
 
 def at_least(difference: Mean) -> Verdict:
-    """Of a claim that something is as good: not if it is clearly worse."""
+    """Of a claim that something is as good: the interval must end near zero, or above it.
+
+    One that reaches further down, but is not all below zero, contradicts nothing.
+    """
     if difference.half_width is None:
         return "cannot be told"
-    return "does not hold" if difference.clear and difference.mean < 0 else "holds"
+    if difference.clear and difference.mean < 0:
+        return "does not hold"
+    lowest = difference.mean - difference.half_width
+    return "holds" if lowest >= -NEAR else "not contradicted"

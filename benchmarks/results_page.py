@@ -1,0 +1,201 @@
+"""Fill docs/results.md and the README's table from the stored numbers.
+
+    python benchmarks/results_page.py            write both, and the figures into docs/results
+    python benchmarks/results_page.py --check    only say whether they are up to date
+
+Between ``<!-- NAME -->`` and ``<!-- /NAME -->`` everything is made by this script; all else on the
+pages is written by people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fixnorm.report.drawing import png
+from fixnorm.report.text_table import TextTable
+from fixnorm.reproduce.record import read_record
+from fixnorm.reproduce.shown import SHOW, Shown
+from fixnorm.reproduce.shown.table1 import fresh_difference
+from fixnorm.reproduce.statistics import mean_of, paired
+from fixnorm.reproduce.write import about
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "results" / "reproduce"
+REPLAY = ROOT / "results" / "replay" / "table.md"
+PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
+FIGURES = ROOT / "docs" / "results"
+
+
+def records() -> dict[str, dict[str, Any]]:
+    """All that are stored, in the order of the experiments."""
+    there = {name: STORED / f"{name}.json" for name in SHOW}
+    return {name: read_record(path) for name, path in there.items() if path.exists()}
+
+
+def shown(stored: dict[str, dict[str, Any]]) -> dict[str, Shown]:
+    """What each of them shows."""
+    return {name: SHOW[name](record["outcome"]) for name, record in stored.items()}
+
+
+def filled(text: str, makers: dict[str, Callable[[], str]]) -> str:
+    """The text with every block made anew."""
+
+    def block(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in makers:
+            raise ValueError(f"no numbers for the block {name!r}: run fixnorm reproduce {name}")
+        return f"<!-- {name} -->\n{makers[name]()}<!-- /{name} -->"
+
+    return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- /\1 -->", block, text, flags=re.DOTALL)
+
+
+def makers() -> dict[str, Callable[[], str]]:
+    """By name, what fills a block."""
+    stored = records()
+    everything = shown(stored)
+
+    def experiment(name: str) -> Callable[[], str]:
+        return lambda: section(stored[name], everything[name])
+
+    made = {name: experiment(name) for name in stored}
+    made["claims"] = lambda: claims(everything)
+    made["readme"] = lambda: readme_table(stored)
+    made["provenance"] = lambda: provenance(stored)
+    if REPLAY.exists():
+        made["replay"] = lambda: re.sub(r"^## (.*)$", r"**\1**", REPLAY.read_text(), flags=re.M)
+    return made
+
+
+def claims(everything: dict[str, Shown]) -> str:
+    """All of them in one table."""
+    rows = tuple(
+        (f"[{name}](#{name})", claim.text, f"**{claim.verdict}**", claim.measured)
+        for name, one in everything.items()
+        for claim in one.claims
+    )
+    columns = ("experiment", "the paper's claim", "here", "measured")
+    return TextTable("", columns, rows, words=4).markdown(title=False)
+
+
+def section(record: dict[str, Any], one: Shown) -> str:
+    """Figures, tables and where they come from."""
+    lines = [f"{about(record)}.", ""]
+    for drawing in one.drawings:
+        lines += [f"![{drawing.title}](results/{drawing.name}.png)", "", f"*{drawing.caption}*", ""]
+    for table in one.tables:
+        lines += [f"**{table.title}**", "", table.markdown(title=False)]
+    commits = ", ".join(f"`{commit[:10]}`" for commit in record["trained_at"])
+    stored = f"[{record['experiment']}.json](../results/reproduce/{record['experiment']}.json)"
+    lines += [
+        f"`{record['command']}`, or from {stored} in seconds: `fixnorm reproduce"
+        f" {record['experiment']} --from results/reproduce/{record['experiment']}.json`. Trained at"
+        f" {commits}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def provenance(stored: dict[str, dict[str, Any]]) -> str:
+    """Versions, machine and time, of everything."""
+    versions: dict[str, set[str]] = {}
+    for record in stored.values():
+        for name, version in record["versions"].items():
+            versions.setdefault(name, set()).add(version)
+    hardware = sorted({device for record in stored.values() for device in record["hardware"]})
+    told = ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items())
+    trainings = sum(record["trainings"] for record in stored.values())
+    hours = sum(record["seconds"] for record in stored.values()) / 3600
+    return (
+        f"{trainings} trainings, {hours:.1f} core-hours (some serve two experiments and are counted"
+        f" twice), on {'; '.join(hardware)}. Versions: {told}.\n"
+    )
+
+
+def readme_table(stored: dict[str, dict[str, Any]]) -> str:
+    """What a reader wants to know first."""
+    rows = []
+    if "fig2" in stored:
+        runs = stored["fig2"]["outcome"]["runs"]
+        capped, free = (
+            [r["score"] for r in runs if r["method"] == m] for m in ("fixnorm", "wn-fc")
+        )
+        rows.append(
+            (
+                "the cap on the head, little data",
+                f"{mean_of(free).mean:.2f} (no cap)",
+                f"{mean_of(capped).mean:.2f}",
+                paired(capped, free).interval(),
+                "a clear gap (Figure 2)",
+            )
+        )
+    for setting in stored["table1"]["outcome"]["settings"] if "table1" in stored else ():
+        ours, theirs = (
+            [s for s in setting["searches"] if s["method"] == m]
+            for m in ("fixnorm", "weight-decay")
+        )
+        rows.append(
+            (
+                f"tuned, {setting['setting']}",
+                tuned(theirs),
+                tuned(ours),
+                fresh_difference(ours, theirs).interval(),
+                "78.53 → 78.62 (ResNet50-D)",
+            )
+        )
+    for model in stored["table2"]["outcome"]["models"] if "table2" in stored else ():
+        ours, default = model["tuned_fixnorm"]["scores"], model["default"]["scores"]
+        rows.append(
+            (
+                f"{model['setting']}, CIFAR-10, default λ",
+                f"{mean_of(default).mean:.2f}",
+                f"{mean_of(ours).mean:.2f}",
+                paired(ours, default).interval(),
+                PAPER_ROWS.get(model["setting"], "–"),
+            )
+        )
+    columns = ("accuracy (%)", "rival", "FixNorm", "FixNorm − rival (95 %)", "the paper, ImageNet")
+    return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
+
+
+PAPER_ROWS = {
+    "ResNet-8-D": "78.37 → 78.62 (ResNet50-D)",
+    "MobileNetV2": "72.04 → 73.20",
+    "MobileNetV2*": "76.72 → 77.40 (×1.12*)",
+}
+"""Of the paper's Table 2, the relatives of the small models."""
+
+
+def tuned(searches: list[dict[str, Any]]) -> str:
+    """The mean of the winners, and what they cost."""
+    mean = mean_of([mean_of(search["scores"]).mean for search in searches]).mean
+    cost = mean_of([search["cost"] for search in searches]).mean
+    return f"{mean:.2f} ({cost:.3g} T_max)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    made = makers()
+    old = {path: path.read_text() for path in (PAGE, README)}
+    new = {path: filled(text, made) for path, text in old.items()}
+    if given.check:
+        stale = [path.name for path in old if old[path] != new[path]]
+        print(json.dumps({"stale": stale}))
+        sys.exit(1 if stale else 0)
+    for path, text in new.items():
+        path.write_text(text)
+    FIGURES.mkdir(exist_ok=True)
+    for one in shown(records()).values():
+        for drawing in one.drawings:
+            (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
+
+
+if __name__ == "__main__":
+    main()
