@@ -52,6 +52,10 @@ def test_an_experiment_that_is_killed_goes_on_and_finds_the_same(tmp_path: Path)
     while not trainings(out):
         assert driver.poll() is None
         time.sleep(0.05)
+    second = start(out, "fig2")
+    _, said = second.communicate(timeout=120)
+    assert second.returncode == 2
+    assert f"fixnorm: {out} is in use by" in said
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
     before = {path: path.stat().st_mtime_ns for path in trainings(out)}

@@ -193,6 +193,7 @@ def test_stored_numbers_are_drawn_again_by_the_command(
         (["fig2", "--engine", "slurm"], "engine must be local or ray but got 'slurm'"),
         (["fig2", "--data", "."], ". holds no folder tiny_imagenet_100"),
         (["fig2", "--from", "nowhere.json"], "no record at nowhere.json"),
+        (["landscapes", "--from", "x.json"], "landscapes have no figure of their own"),
         (["fig2"], "--data is needed: a folder that holds tiny_imagenet_100"),
     ],
 )

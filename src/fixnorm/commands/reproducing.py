@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from fixnorm.reproduce.training import Training
 from fixnorm.reproduce.view import BenchView
 from fixnorm.reproduce.write import write_landscapes, write_shown
 from fixnorm.training.interrupt import Interrupt
+from fixnorm.training.lock import InUse, held
 from fixnorm.tuning.driver import search
 from fixnorm.tuning.engines.engine import Engine
 from fixnorm.tuning.engines.local import LocalEngine, default_workers
@@ -88,16 +90,35 @@ def run(wanted: Wanted) -> None:
     engine = engine_of(wanted, pool)
     with ExitStack() as stack:
         stack.callback(engine.stop)
+        stack.enter_context(owned(wanted.out))
         interrupt = stack.enter_context(Interrupt())
-        view = stack.enter_context(BenchView(bench, most=len(trainings), workers=engine.room))
+        view = stack.enter_context(BenchView(bench, most=len(trainings)))
         search(bench, bench, engine, view, interrupt)
     tell(written, wanted)
 
 
+@contextmanager
+def owned(out: Path) -> Iterator[None]:
+    """Hold the folder: two drivers would train the same."""
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(out / ".lock"))
+        except InUse as used:
+            raise ValueError(
+                f"{out} is in use by {used.owner}: wait for it or give another --out"
+            ) from None
+        yield
+
+
 def draw_again(stored: Path, names: list[str], out: Path) -> dict[str, list[Path]]:
     """Figures and tables from a file, or from a folder of files."""
+    if "landscapes" in names and len(names) == 1:
+        raise ValueError("landscapes have no figure of their own: fixnorm replay draws on them")
     written = {}
     for name in names:
+        if name not in SHOW:
+            continue
         record = read_record(stored / f"{name}.json" if stored.is_dir() else stored)
         if record["experiment"] != name:
             raise ValueError(f"{stored} is of {record['experiment']}, not of {name}")

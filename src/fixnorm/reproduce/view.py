@@ -20,9 +20,9 @@ __all__ = ["BenchView"]
 class BenchView:
     """A live view on a terminal; elsewhere one line for each training."""
 
-    def __init__(self, bench: Bench, *, most: int, workers: int) -> None:
+    def __init__(self, bench: Bench, *, most: int) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self._bench, self._most, self._workers = bench, most, workers
+        self._bench, self._most = bench, most
         self._progress: dict[Job, float] = {}
         self._began = time.monotonic()
         self._before = 0

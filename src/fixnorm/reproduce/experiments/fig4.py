@@ -6,6 +6,7 @@ decay.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fixnorm.reproduce.lab import Lab
@@ -25,7 +26,7 @@ SEEDS = 2
 
 def fig4(lab: Lab, scale: Scale) -> dict[str, Any]:
     """The grid of lr and alpha, of each setting; the curves are with the recordings."""
-    grids = lab.each([_part(alpha_grid, lab, setting) for setting in scale.fig4])
+    grids = lab.each([partial(alpha_grid, lab, setting) for setting in scale.fig4])
     for grid in grids:
         grid["points"] = [{k: v for k, v in p.items() if k != "curve"} for p in grid["points"]]
     return {"landscapes": grids}
@@ -34,12 +35,8 @@ def fig4(lab: Lab, scale: Scale) -> dict[str, Any]:
 def landscapes(lab: Lab, scale: Scale) -> dict[str, Any]:
     """Both grids of each setting."""
     kinds = (alpha_grid, decay_grid)
-    grids = lab.each([_part(grid, lab, setting) for setting in scale.fig4 for grid in kinds])
+    grids = lab.each([partial(grid, lab, setting) for setting in scale.fig4 for grid in kinds])
     return {"landscapes": grids}
-
-
-def _part(grid: Any, lab: Lab, setting: Setting) -> Any:
-    return lambda: grid(lab, setting)
 
 
 def alpha_grid(lab: Lab, setting: Setting) -> dict[str, Any]:
@@ -48,13 +45,7 @@ def alpha_grid(lab: Lab, setting: Setting) -> dict[str, Any]:
     Of alphas the largest is trained first: where its g stays under a smaller cap, that is the same
     training.
     """
-    rows = lab.each(
-        [
-            lambda lr=lr, seed=seed: _row(lab, setting, lr, seed)  # type: ignore[misc]
-            for seed in range(SEEDS)
-            for lr in LRS
-        ]
-    )
+    rows = lab.each([partial(_row, lab, setting, lr, seed) for seed in range(SEEDS) for lr in LRS])
     return {
         "name": setting.recipe,
         "method": "fixnorm",
