@@ -8,20 +8,33 @@ LRS, ALPHAS = (0.5, 1.0, 2.0), (0.5, 1.0, 16.0)
 
 
 def fig1() -> dict[str, Any]:
-    norms = [10.0, 8.0, 7.9, 7.8, 7.7]
-    curve = {"epoch": [1, 2, 3, 4, 5], "conv_norm": norms, "effective_lr": norms}
+    epochs = list(range(1, 11))
+    falling = [10.0, 9.9, 9.7, 9.5, 9.3, 9.1, 8.9, 8.7, 8.5, 8.3]
+    settled = [10.0, 8.0, 7.9, 7.9, 7.8, 7.8, 7.7, 7.7, 7.6, 7.6]
+    slow, fast = ({"epoch": epochs, "conv_norm": n} for n in (falling, settled))
     scores = {
         ("weight-decay", 0.4): (70.0, 71.0, 72.0),
         ("weight-decay", 0.8): (60.0, 60.0, 60.0),
         ("algorithm1", 0.8): (50.0, None, 50.0),
         ("algorithm1", 1.4): (70.1, 71.0, 71.9),
     }
+    runs = [
+        {"weight_decay": decay, "seed": seed, "curve": curve, "steps": 390}
+        for decay, curve in ((1e-3, slow), (8e-3, fast))
+        for seed in range(3)
+    ]
     points = [
-        {"method": method, "lr": lr, "seed": seed, "score": score, "curve": curve}
+        {"method": method, "lr": lr, "seed": seed, "score": score}
         for (method, lr), found in scores.items()
         for seed, score in enumerate(found)
     ]
-    return {"setting": "toy", "weight_decay": 1e-3, "default_lr": 0.4, "points": points}
+    return {
+        "setting": "toy",
+        "weight_decay": 1e-3,
+        "default_lr": 0.4,
+        "norms": runs,
+        "points": points,
+    }
 
 
 def fig2() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,9 +35,11 @@ def test_fig1_takes_the_best_lr_of_each_and_pairs_seeds() -> None:
         ("Algorithm 1", "1.4", "71.00 ± 0.90", "3"),
     )
     assert "+0.00 [−0.25, +0.25]" in table.notes[0]  # differences 0.1, 0, −0.1
-    assert verdicts(shown) == ["does not hold", "holds"]
-    assert "+0.0 %" in shown.claims[0].measured  # the first fifth of five epochs is one
-    assert "−23.0 %" in shown.claims[0].measured
+    assert verdicts(shown) == ["does not hold", "holds", "holds"]
+    assert shown.claims[0].measured.startswith("−1.0 %")  # 9.9 of 10 after two of ten epochs
+    assert "−16.2 % after" in shown.claims[0].measured  # 8.3 of 9.9
+    assert "1/(4·lr·λ) = 625 steps, the training has 390" in shown.claims[0].measured
+    assert shown.claims[1].measured.startswith("−20.0 %")
 
 
 def test_fig2_tells_scale_risk_and_gain() -> None:
@@ -61,9 +64,22 @@ def test_fig4_goes_algorithm_4s_way_through_the_grid() -> None:
     (table,) = shown.tables
     assert table.rows[0] == ("best lr", "1", "1", "1")
     assert table.rows[1] == ("its accuracy", "59.00", "60.00", "60.00")  # no short training
-    assert verdicts(shown) == ["holds"]
+    assert verdicts(shown) == ["holds"]  # 0 ± 0.57
     assert "Lost: 0.00 %" in shown.claims[0].measured
+    assert "the best of all 60.00 % (lr 1, alpha 1)" in shown.claims[0].measured  # not 16
     assert "standard error of a mean is 0.20 %" in shown.claims[0].measured  # ± 0.2, two seeds
+
+
+def test_fig4_says_when_lr_depends_on_alpha() -> None:
+    outcome = copy.deepcopy(OUTCOMES["fig4"])
+    for point in outcome["landscapes"][0]["points"]:
+        if point["alpha"] > 0.5 and point["lr"] == 2:
+            point["accuracy"] += 8  # 63 there, where at alpha 0.5 lr 1 is best
+
+    (claim,) = SHOW["fig4"](outcome).claims
+
+    assert claim.verdict == "does not hold"
+    assert "Lost: 3.00 %" in claim.measured
 
 
 def test_table1_pairs_searches_by_their_fresh_scores() -> None:

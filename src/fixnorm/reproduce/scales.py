@@ -33,6 +33,9 @@ class Scale:
     table3: tuple[Setting, ...]
     table4: tuple[Setting, ...]
     peers: Setting
+    norm_decays: tuple[float, ...] = ()
+    """Further λ for the norm of ``fig1``: it settles after about 1/(4·lr·λ) steps, which a short
+    training with the recipe's own λ does not have."""
     budgets: tuple[int, ...]
     """Trainings of BO + weight decay, for each setting of ``table1``."""
     adamw: Ranges
@@ -75,6 +78,7 @@ SMALL = Scale(
     table3=(_small("CamVid", "cityscapes-small", "cityscapes"),),
     table4=(_small("BCCD", "coco-small", "coco"),),
     peers=_TINY,
+    norm_decays=(8e-3,),
     budgets=(25,),
     adamw=Ranges(lr=(3e-4, 3e-2), weight_decay=(1e-3, 1.0)),
     sgdp=Ranges(lr=(0.05, 3.2), weight_decay=(1e-5, 8e-3)),

@@ -28,19 +28,39 @@ def fig1(lab: Lab, scale: Scale) -> dict[str, Any]:
     )
     by_point = iter(found)
     points = [
-        {"method": method, "lr": lr, "seed": seed, "score": one.score, "curve": _curve(one.curve)}
+        {"method": method, "lr": lr, "seed": seed, "score": one.score}
         for method, lrs in LRS.items()
         for lr in lrs
         for seed in seeds
         for one in [next(by_point)]
     ]
+    recipe = setting.recipe_for("weight-decay")
+    decays = [recipe.weight_decay, *scale.norm_decays]
+    wanted = [(decay, seed) for decay in decays for seed in seeds]
+    norms = [
+        {
+            "weight_decay": decay,
+            "seed": seed,
+            "curve": _curve(one.curve),
+            "steps": one.steps,
+        }
+        for (decay, seed), one in zip(
+            wanted,
+            lab.all(
+                setting.training("weight-decay", seed=seed, lr=recipe.lr, weight_decay=decay)
+                for decay, seed in wanted
+            ),
+            strict=True,
+        )
+    ]
     return {
         "setting": setting.name,
-        "weight_decay": setting.recipe_for("weight-decay").weight_decay,
-        "default_lr": setting.recipe_for("weight-decay").lr,
+        "weight_decay": recipe.weight_decay,
+        "default_lr": recipe.lr,
+        "norms": norms,
         "points": points,
     }
 
 
 def _curve(curve: Any) -> dict[str, Any]:
-    return {name: curve.get(name, ()) for name in ("epoch", "conv_norm", "effective_lr")}
+    return {name: curve.get(name, ()) for name in ("epoch", "conv_norm")}

@@ -76,7 +76,7 @@ def _draw(ax: Axes, *, rows: Sequence[Row], title: str, x: str) -> None:
     ax.set_ylim(-0.6, len(rows) - 0.4)
     dress(ax, title=title, x=x)
     ax.grid(visible=False, axis="y")
-    ax.xaxis.set_major_locator(MaxNLocator(6))
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
     ax.tick_params(axis="y", length=0, labelcolor=INK)

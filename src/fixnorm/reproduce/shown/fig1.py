@@ -20,18 +20,24 @@ _EARLY = 0.2
 
 def show(outcome: Mapping[str, Any]) -> Shown:
     """The norm under weight decay; accuracy over learning rates."""
-    points, decay = outcome["points"], outcome["weight_decay"]
+    points = outcome["points"]
     by_method = {
         method: [p for p in points if p["method"] == method]
         for method in dict.fromkeys(p["method"] for p in points)
     }
     best = {method: _best(found) for method, found in by_method.items()}
     lr = outcome["default_lr"]
-    norms = [p for p in by_method["weight-decay"] if p["lr"] == lr]
-    title = f"‖W^Conv‖ under weight decay (lr {lr:g}, λ {decay:g})"
+    norms = {
+        decay: [run for run in outcome["norms"] if run["weight_decay"] == decay]
+        for decay in dict.fromkeys(run["weight_decay"] for run in outcome["norms"])
+    }
+    colours = (COLOURS["weight-decay"], COLOURS["wn-fc"])
     norm_panel = lines(
-        title,
-        [_norm_line(norms, f"lr {lr:g}", COLOURS["weight-decay"])],
+        f"‖W^Conv‖ under weight decay (lr {lr:g})",
+        [
+            _norm_line(runs, f"λ {decay:g}", colour)
+            for (decay, runs), colour in zip(norms.items(), colours, strict=False)
+        ],
         x="epoch",
         y="‖W^Conv‖",
     )
@@ -48,8 +54,9 @@ def show(outcome: Mapping[str, Any]) -> Shown:
     drawing = Drawing(
         "fig1",
         "Figure 1",
-        f"Left: the joint norm of all convolution weights, {len(norms)} seeds. Right: Algorithm 1"
-        " fixes it and decays the head alone; each method has its own grid, dots are seeds.",
+        "Left: the joint norm of all convolution weights, each seed. Right: Algorithm 1 fixes it,"
+        f" and decays the head alone (λ {outcome['weight_decay']:g} for both); each method has its"
+        " own grid, dots are seeds.",
         (norm_panel, accuracy),
     )
     rows = tuple(
@@ -72,10 +79,11 @@ def show(outcome: Mapping[str, Any]) -> Shown:
         (f"Algorithm 1 − weight decay, paired by seed: {difference.interval()} (95 %)",),
         words=1,
     )
-    return Shown((drawing,), (table,), (_norm_claim(norms), _accuracy_claim(difference)))
+    claims = [_norm_claim(lr, decay, runs) for decay, runs in norms.items()]
+    return Shown((drawing,), (table,), (*claims, _accuracy_claim(difference)))
 
 
-def _norm_claim(norms: list[dict[str, Any]]) -> Claim:
+def _norm_claim(lr: float, decay: float, norms: list[dict[str, Any]]) -> Claim:
     early, late = [], []
     for point in norms:
         curve = point["curve"]["conv_norm"]
@@ -85,10 +93,13 @@ def _norm_claim(norms: list[dict[str, Any]]) -> Claim:
     first, rest = mean_of(early), mean_of(late)
     falls_first = first.mean < 0 and abs(rest.mean) < abs(first.mean)
     return Claim(
-        "Under weight decay ‖W^Conv‖ falls fast at first, then changes slowly",
+        f"Under weight decay ‖W^Conv‖ falls fast at first, then changes slowly (λ {decay:g})",
         "holds" if falls_first else "does not hold",
         f"{first.mean:+.1f} % from the end of the first epoch to that of the first fifth of the"
-        f" training, {rest.mean:+.1f} % after".replace("-", "−"),
+        f" training, {rest.mean:+.1f} % after; the norm settles in about 1/(4·lr·λ) ="
+        f" {1 / (4 * lr * decay):.0f} steps, the training has {norms[0]['steps']}".replace(
+            "-", "−"
+        ),
     )
 
 

@@ -121,8 +121,8 @@ def _progress(setting: Mapping[str, Any], by_method: Mapping[str, Any]) -> Drawi
     return Drawing(
         f"fig5-{setting['recipe']}",
         "Figure 5, left",
-        "Left: the best score that each search has seen, against what it has spent; the mean is"
-        " bold. Right: its winner with seeds that it has not seen.",
+        "Left: the best score that each search has seen, against what it has spent."
+        " Right: its winner with seeds that it has not seen.",
         (panel, _as_high(anew)),
     )
 
