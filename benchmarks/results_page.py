@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from fixnorm.reproduce.write import about
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results" / "reproduce"
-REPLAY = ROOT / "results" / "replay" / "table.md"
+REPLAYS = {
+    "replay": ROOT / "results" / "replay" / "table.md",
+    "random": ROOT / "results" / "replay" / "random.md",
+}
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
 FIGURES = ROOT / "docs" / "results"
 
@@ -67,9 +71,13 @@ def makers() -> dict[str, Callable[[], str]]:
     made["claims"] = lambda: claims(everything)
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
-    if REPLAY.exists():
-        made["replay"] = lambda: re.sub(r"^## (.*)$", r"**\1**", REPLAY.read_text(), flags=re.M)
+    made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
     return made
+
+
+def replayed(path: Path) -> str:
+    """A table of ``fixnorm replay``, its headings as bold lines."""
+    return re.sub(r"^## (.*)$", r"**\1**", path.read_text(), flags=re.MULTILINE)
 
 
 def claims(everything: dict[str, Shown]) -> str:

@@ -21,12 +21,14 @@ def test_small_names() -> None:
     assert recipes.groups()["small"] == (
         "digits",
         "cifar10-small",
+        "cifar10-quick",
         "cifar10-resnet20",
         "cifar10-mobilenetv2",
         "cifar10-se",
         "fashion-mnist-small",
         "tiny-imagenet-head",
         "tiny-imagenet-lr",
+        "tiny-imagenet-quick",
         "cityscapes-small",
         "coco-small",
     )
