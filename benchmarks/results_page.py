@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm.report.drawing import png
+from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.record import read_record
 from fixnorm.reproduce.shown import SHOW, Shown
 from fixnorm.reproduce.shown.table1 import fresh_difference
-from fixnorm.reproduce.statistics import mean_of, paired
 from fixnorm.reproduce.write import about
 
 ROOT = Path(__file__).parents[1]

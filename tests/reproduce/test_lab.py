@@ -52,12 +52,14 @@ class World:
         self.value = value
         self.done: dict[Training, Found] = {}
         self.most_at_once = 0
+        self.used: set[Training] = set()
 
     def run(self, experiment: Any) -> Any:
         lab = Lab(self.done.get)
         for _ in range(1000):
             outcome = lab.attempt(experiment)
             if outcome is not None:
+                self.used = set(lab.used)
                 return outcome
             self.most_at_once = max(self.most_at_once, len(lab.missing))
             first = next(iter(lab.missing))
@@ -101,6 +103,13 @@ def test_parts_that_do_not_depend_on_one_another_are_asked_for_together() -> Non
     assert world.run(experiment) == [2.0, 2.0]
     assert world.most_at_once == 2
     assert len(world.done) == 4
+
+
+def test_an_experiment_that_needs_all_says_which_training_diverged() -> None:
+    world = World(lambda training: found(None if training.recipe.seed == 1 else 3.0))
+
+    with pytest.raises(ValueError, match=r"digits-fixnorm-lr0\.8-seed1-\w+ diverged .* 0\.8$"):
+        world.run(lambda lab: lab.sound(seeds(2)))
 
 
 def test_equal_trainings_have_one_key_and_others_another() -> None:
@@ -199,6 +208,21 @@ def test_bayesian_optimisation_asks_what_optuna_asks() -> None:
     assert [(step.lr, step.second) for step in searched.tried] == asked
     assert searched.cost == budget
     assert searched.score == max(step.score or 0 for step in searched.tried)
+
+
+def test_all_trainings_of_a_search_are_counted_however_often_it_was_begun_again() -> None:
+    world = World(decayed)
+    world.run(lambda lab: bayesian(lab, SETTING, seed=0, budget=12))
+
+    assert world.used == set(world.done)
+    assert len(world.used) == 12
+
+
+def test_a_training_that_is_asked_for_twice_answers_twice() -> None:
+    (training,) = seeds(1)
+    world = World(lambda _: found(7.0))
+
+    assert world.run(lambda lab: [f.value for f in lab.all([training, training])]) == [7.0, 7.0]
 
 
 def test_a_search_that_was_killed_asks_for_the_same_again() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-ALL = "all"
+from fixnorm.commands import where_options as options
 
 
 def reproduce(
@@ -28,9 +28,13 @@ def reproduce(
             help="Folder of the data sets' folders; a dry run names those it needs.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the trainings, figures and tables.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the trainings, figures and tables (default: runs/reproduce-SCALE; with"
+            " --from runs/redrawn)."
+        ),
+    ] = None,
     stored: Annotated[
         Path | None,
         typer.Option("--from", help="Draw again from a stored JSON file; nothing is trained."),
@@ -38,18 +42,12 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be trained and what it costs.")
     ] = False,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray for a cluster.", rich_help_panel="Where it runs")
-    ] = "local",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time (default: one a core or GPU).")
-    ] = None,
-    nproc_per_trial: Annotated[
-        int, typer.Option(min=1, help="Processes of each training, under torchrun.")
-    ] = 1,
-    gpus_per_trial: Annotated[float, typer.Option(min=0, help="For ray.")] = 0.0,
-    cpus_per_trial: Annotated[float, typer.Option(min=0.1, help="For ray.")] = 1.0,
-    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.")] = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
+    nproc_per_trial: options.NprocPerTrial = 1,
+    gpus_per_trial: options.GpusPerTrial = 0,
+    cpus_per_trial: options.CpusPerTrial = 1,
+    address: options.Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Run experiments of the paper; trainings that are there are not run again.
@@ -61,6 +59,7 @@ def reproduce(
     From what is stored: fixnorm reproduce fig2 --from results/reproduce/fig2.json
     """
     from fixnorm.commands.reproducing import Wanted, run  # other commands must not wait for it
+    from fixnorm.commands.where import Where
 
     run(
         Wanted(
@@ -70,12 +69,14 @@ def reproduce(
             out=out,
             stored=stored,
             dry_run=dry_run,
-            engine=engine,
-            workers=workers,
-            processes=nproc_per_trial,
-            gpus=gpus_per_trial,
-            cpus=cpus_per_trial,
-            address=address,
+            where=Where(
+                engine=engine,
+                workers=workers,
+                nproc_per_trial=nproc_per_trial,
+                gpus_per_trial=gpus_per_trial,
+                cpus_per_trial=cpus_per_trial,
+                address=address,
+            ),
             as_json=as_json,
         )
     )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
-from fixnorm.commands.searching import ENGINES
 from fixnorm.commands.terminal import wide_console
+from fixnorm.commands.where import Where
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.bench import Bench, Outcome
 from fixnorm.reproduce.cost import TFLOPS, Cost, Counter
@@ -27,10 +25,8 @@ from fixnorm.reproduce.training import Training
 from fixnorm.reproduce.view import BenchView
 from fixnorm.reproduce.write import write_landscapes, write_shown
 from fixnorm.training.interrupt import Interrupt
-from fixnorm.training.lock import InUse, held
+from fixnorm.training.lock import owned_folder
 from fixnorm.tuning.driver import search
-from fixnorm.tuning.engines.engine import Engine
-from fixnorm.tuning.engines.local import LocalEngine, default_workers
 
 _SAME = {"fig5": "table1"}
 """Figures of the same trainings."""
@@ -43,27 +39,27 @@ class Wanted:
     names: tuple[str, ...]
     scale: str
     data: Path | None
-    out: Path
+    out: Path | None
     stored: Path | None
     dry_run: bool
-    engine: str
-    workers: int | None
-    processes: int
-    gpus: float
-    cpus: float
-    address: str | None
+    where: Where
     as_json: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where everything goes: what is drawn again does not replace what was trained."""
+        default = "redrawn" if self.stored is not None else f"reproduce-{self.scale}"
+        return self.out or Path("runs") / default
 
 
 def run(wanted: Wanted) -> None:
     """Experiments, one plan for all of them."""
     names, scale = names_of(wanted.names), scale_of(wanted.scale)
-    if wanted.engine not in ENGINES:
-        raise ValueError(f"engine must be {' or '.join(ENGINES)} but got {wanted.engine!r}")
-    if wanted.out.exists() and not wanted.out.is_dir():
-        raise ValueError(f"{wanted.out} is a file: give another --out")
+    folder = wanted.folder
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give another --out")
     if wanted.stored is not None:
-        tell(draw_again(wanted.stored, names, wanted.out), wanted)
+        tell(draw_again(wanted.stored, names, folder), wanted)
         return
     planned = {name: plan(name, scale) for name in names}
     if wanted.dry_run:
@@ -71,9 +67,9 @@ def run(wanted: Wanted) -> None:
         return
     trainings = {t: None for plan_ in planned.values() for t in plan_}
     pool = Pool(
-        folder=wanted.out / "trainings",
+        folder=folder / "trainings",
         data=wanted.data,
-        processes=wanted.processes,
+        processes=wanted.where.nproc_per_trial,
         options=("--no-tensorboard",),
     )
     pool.check_data({training.data for training in trainings})
@@ -83,32 +79,18 @@ def run(wanted: Wanted) -> None:
     def over(name: str, outcome: Outcome) -> None:
         record = record_of(name, scale.name, outcome.found, outcome.used)
         write = write_landscapes if name == "landscapes" else write_shown
-        written[name] = write(record, wanted.out)
+        written[name] = write(record, folder)
 
     experiments = {name: EXPERIMENTS[name].at(scale) for name in names}
     bench = Bench(experiments, pool, over)
-    engine = engine_of(wanted, pool)
+    engine = wanted.where.new_engine(pool)
     with ExitStack() as stack:
         stack.callback(engine.stop)
-        stack.enter_context(owned(wanted.out))
+        stack.enter_context(owned_folder(folder))
         interrupt = stack.enter_context(Interrupt())
         view = stack.enter_context(BenchView(bench, most=len(trainings)))
         search(bench, bench, engine, view, interrupt)
     tell(written, wanted)
-
-
-@contextmanager
-def owned(out: Path) -> Iterator[None]:
-    """Hold the folder: two drivers would train the same."""
-    out.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(held(out / ".lock"))
-        except InUse as used:
-            raise ValueError(
-                f"{out} is in use by {used.owner}: wait for it or give another --out"
-            ) from None
-        yield
 
 
 def draw_again(stored: Path, names: list[str], out: Path) -> dict[str, list[Path]]:
@@ -134,7 +116,7 @@ def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
     console = wide_console()
     for name, paths in written.items():
         if name in SHOW:
-            shown = SHOW[name](read_record(wanted.out / f"{name}.json")["outcome"])
+            shown = SHOW[name](read_record(wanted.folder / f"{name}.json")["outcome"])
             for table in shown.tables:
                 console.print(table.rich())
                 for note in table.notes:
@@ -221,14 +203,3 @@ def scale_of(name: str) -> Scale:
     if name not in SCALES:
         raise ValueError(f"scale must be {' or '.join(SCALES)} but got {name!r}")
     return SCALES[name]
-
-
-def engine_of(wanted: Wanted, pool: Pool) -> Engine:
-    """Where trainings run."""
-    if wanted.engine == "ray":
-        from fixnorm.tuning.engines.ray_tasks import RayEngine
-
-        return RayEngine(pool, cpus=wanted.cpus, gpus=wanted.gpus, address=wanted.address)
-    gpus = torch.cuda.device_count()
-    workers = wanted.workers or default_workers(gpus=gpus, processes=wanted.processes)
-    return LocalEngine(pool, workers=workers, gpus=gpus)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from rich.console import Console
 
 from fixnorm.commands.train import configured
+from fixnorm.commands.where import Where
 from fixnorm.training.folder import write_json
 from fixnorm.training.interrupt import Interrupt
 from fixnorm.training.recipe import Recipe
@@ -22,7 +22,6 @@ from fixnorm.training.tasks import task_of
 from fixnorm.tuning import probe
 from fixnorm.tuning.driver import search as run_search
 from fixnorm.tuning.engines.engine import Died, Engine
-from fixnorm.tuning.engines.local import LocalEngine, default_workers
 from fixnorm.tuning.estimate import seconds_of_training
 from fixnorm.tuning.job import Job
 from fixnorm.tuning.plan import SearchSpace
@@ -35,7 +34,6 @@ from fixnorm.tuning.study import read_studies
 from fixnorm.tuning.view import SearchView, found, rounds_table
 
 METHODS = ("fixnorm", "bo-weight-decay")
-ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +60,7 @@ class Wanted:
     settings: tuple[str, ...]
     skip_broken: bool
     storage: str | None
-    engine: str
-    workers: int | None
-    nproc_per_trial: int
-    gpus_per_trial: float
-    cpus_per_trial: float
-    address: str | None
+    where: Where
     study: str | None
     dry_run: bool
     as_json: bool
@@ -77,8 +70,6 @@ def run(wanted: Wanted) -> None:
     """Search, or say what a search would take."""
     if wanted.method not in METHODS:
         raise ValueError(f"method must be {' or '.join(METHODS)} but got {wanted.method!r}")
-    if wanted.engine not in ENGINES:
-        raise ValueError(f"engine must be {' or '.join(ENGINES)} but got {wanted.engine!r}")
     trains = None if wanted.method == "fixnorm" else "weight-decay"
     recipe = configured(wanted.recipe, trains, list(wanted.settings))
     folder = wanted.out or Path("runs") / f"tune-{recipe.name}"
@@ -90,27 +81,16 @@ def run(wanted: Wanted) -> None:
         settings=wanted.settings,
         data=wanted.data,
         folder=folder / f"{strategy.method}-{strategy.name}",
-        processes=wanted.nproc_per_trial,
+        processes=wanted.where.nproc_per_trial,
         options=("--skip-broken",) if wanted.skip_broken else (),
     )
-    gpus = torch.cuda.device_count()
-    workers = wanted.workers or default_workers(gpus=gpus, processes=wanted.nproc_per_trial)
     if wanted.dry_run:
-        announce(strategy, recipe, wanted, workers)
+        announce(strategy, recipe, wanted, wanted.where.at_a_time)
         return
     task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
 
     def new_engine() -> Engine:
-        if wanted.engine == "ray":
-            from fixnorm.tuning.engines.ray_tasks import RayEngine
-
-            return RayEngine(
-                runs,
-                cpus=wanted.cpus_per_trial,
-                gpus=wanted.gpus_per_trial,
-                address=wanted.address,
-            )
-        return LocalEngine(runs, workers=workers, gpus=gpus)
+        return wanted.where.new_engine(runs)
 
     inside = wanted.storage is None
     storage = Storage.in_folder(folder) if inside else Storage.parse(cast(str, wanted.storage))

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from fixnorm.commands import where_options as options
 from fixnorm.tuning.plan import PAPER
 from fixnorm.tuning.unimodal import MARGIN
 
-_BASELINE, _WHERE = "bo-weight-decay", "Where it runs"
+_BASELINE, _WHERE = "bo-weight-decay", options.PANEL
 
 
 def tune(
@@ -86,34 +87,12 @@ def tune(
             rich_help_panel=_WHERE,
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.", rich_help_panel=_WHERE)] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="local: trials at a time (default: one a GPU or core)",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
-    nproc_per_trial: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Processes of each trial, under torchrun.", rich_help_panel=_WHERE
-        ),
-    ] = 1,
-    gpus_per_trial: Annotated[
-        float, typer.Option(min=0, help="ray: GPUs of a trial.", rich_help_panel=_WHERE)
-    ] = 0,
-    cpus_per_trial: Annotated[
-        float, typer.Option(min=0, help="ray: cores of a trial.", rich_help_panel=_WHERE)
-    ] = 1,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="ray: address of the cluster (default: RAY_ADDRESS, or a new local one).",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
+    nproc_per_trial: options.NprocPerTrial = 1,
+    gpus_per_trial: options.GpusPerTrial = 0,
+    cpus_per_trial: options.CpusPerTrial = 1,
+    address: options.Address = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print trials, cost and an estimate; train nothing.")
     ] = False,
@@ -126,6 +105,7 @@ def tune(
     Example: fixnorm tune cifar10-small --data cifar10 --plan unimodal
     """
     from fixnorm.commands.searching import Wanted, run  # a training must not wait for Optuna
+    from fixnorm.commands.where import Where
 
     run(
         Wanted(
@@ -149,12 +129,14 @@ def tune(
             settings=tuple(settings or ()),
             skip_broken=skip_broken,
             storage=storage,
-            engine=engine,
-            workers=workers,
-            nproc_per_trial=nproc_per_trial,
-            gpus_per_trial=gpus_per_trial,
-            cpus_per_trial=cpus_per_trial,
-            address=address,
+            where=Where(
+                engine=engine,
+                workers=workers,
+                nproc_per_trial=nproc_per_trial,
+                gpus_per_trial=gpus_per_trial,
+                cpus_per_trial=cpus_per_trial,
+                address=address,
+            ),
             study=study,
             dry_run=dry_run,
             as_json=as_json,

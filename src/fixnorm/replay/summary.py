@@ -15,6 +15,7 @@ from typing import Any
 
 from fixnorm.replay.strategies import STRATEGIES, Entry
 from fixnorm.replay.trace import Trace
+from fixnorm.report.statistics import Mean, paired
 from fixnorm.tuning.landscape import Landscape
 from fixnorm.tuning.strategies import PLANS
 
@@ -77,10 +78,13 @@ class Summary:
 
     def at(self, cost: float) -> Moment | None:
         """When so much is spent; a replay that has ended keeps its answer."""
+        accuracies = self.accuracies_at(cost)
+        return None if accuracies is None else self._moment(cost, accuracies)
+
+    def accuracies_at(self, cost: float) -> list[float] | None:
+        """Of each replay then; none where one has no answer yet."""
         steps = [step for trace in self.traces if (step := trace.at(cost)) is not None]
-        if len(steps) < len(self.traces):
-            return None
-        return self._moment(cost, [step.accuracy for step in steps])
+        return [s.accuracy for s in steps] if len(steps) == len(self.traces) else None
 
     def _moment(self, cost: float, accuracies: Sequence[float]) -> Moment:
         best = self.entry.landscape.best.accuracy
@@ -111,15 +115,31 @@ class SettingResult:
             if summary.entry.strategy in PLANS
         }
 
+    @property
+    def paper(self) -> Summary | None:
+        """Of the paper's plan, which the others are compared with."""
+        return next((s for s in self.summaries if s.entry.strategy == "paper"), None)
+
     def near_paper(self, summary: Summary) -> float | None:
         """The share of replays not more than NEAR below the paper's plan, replay by replay."""
-        paper = next((s for s in self.summaries if s.entry.strategy == "paper"), None)
-        if paper is None:
+        if self.paper is None:
             return None
         return statistics.fmean(
             own.end.accuracy >= other.end.accuracy - NEAR
-            for own, other in zip(summary.traces, paper.traces, strict=True)
+            for own, other in zip(summary.traces, self.paper.traces, strict=True)
         )
+
+    def over_paper(self, summary: Summary, *, cost: float | None = None) -> Mean | None:
+        """How much better it is than the paper's plan at its end, on average over the replays.
+
+        ``cost`` is what the other may spend; none: all that it does.
+        """
+        ours = [t.end.accuracy for t in summary.traces]
+        if cost is not None:
+            ours = summary.accuracies_at(cost) or []
+        if self.paper is None or not ours:
+            return None
+        return paired(ours, [trace.end.accuracy for trace in self.paper.traces])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, for programs."""
@@ -145,6 +165,10 @@ class SettingResult:
             **_moment(summary.end),
             "below_best_of_both": round(self.best - summary.end.accuracy, 4),
             "near_paper": self.near_paper(summary),
+            "over_paper": _difference(self.over_paper(summary)),
+            "over_paper_at_its_cost": _difference(
+                self.over_paper(summary, cost=self.plan_costs.get("paper"))
+            ),
             "at_cost_of": {
                 name: {"cost": cost, **_moment(moment)} if moment is not None else None
                 for name, cost in self.plan_costs.items()
@@ -184,6 +208,10 @@ def _moment(moment: Moment) -> dict[str, Any]:
             "q90": round(regret.q90, 4),
         },
     }
+
+
+def _difference(mean: Mean | None) -> dict[str, float | None] | None:
+    return None if mean is None else {"mean": mean.mean, "half_width": mean.half_width}
 
 
 def _flat(moment: Moment) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fixnorm.replay.strategies import STRATEGIES
 from fixnorm.replay.summary import NEAR, Moment, SettingResult, Summary
+from fixnorm.report.statistics import Mean
 from fixnorm.report.text_table import TextTable
 from fixnorm.tuning.landscape import AXES, Landscape
 
@@ -17,7 +18,10 @@ def table_of(result: SettingResult, *, replays: int) -> TextTable:
     near = any(result.near_paper(summary) is not None for summary in result.summaries)
     columns = ["search", "over", "cost", "accuracy", "regret", "median", "90 %"]
     columns += [f"at {cost} T_max" for cost in costs]
-    columns += ["near paper's"] if near else []
+    same = plans.get("paper")
+    columns += (
+        ["near paper's", f"− paper's, at {same} T_max", "− paper's, at the end"] if near else []
+    )
     rows = []
     for summary in result.summaries:
         rows.append(
@@ -30,7 +34,7 @@ def table_of(result: SettingResult, *, replays: int) -> TextTable:
                 f"{summary.end.regret.median:.2f}",
                 f"{summary.end.regret.q90:.2f}",
                 *(_then(summary.at(cost)) for cost in costs),
-                *([_share(result, summary)] if near else []),
+                *(_against_paper(result, summary) if near else ()),
             )
         )
     notes = [_about(landscape) for landscape in result.landscapes]
@@ -47,7 +51,9 @@ def table_of(result: SettingResult, *, replays: int) -> TextTable:
         )
     if near:
         notes.append(
-            f"near paper's: share of replays not more than {NEAR:g} % below the paper's plan"
+            f"near paper's: share of replays not more than {NEAR:g} % below the paper's plan;"
+            " − paper's: mean difference to it, replay by replay, with its 95 % interval over the"
+            " replays, for the landscapes as they are recorded"
         )
     return TextTable(result.name, tuple(columns), tuple(rows), tuple(notes))
 
@@ -68,7 +74,15 @@ def _then(moment: Moment | None) -> str:
     return "–" if moment is None else f"{moment.accuracy:.2f} ({moment.regret.mean:.2f})"
 
 
-def _share(result: SettingResult, summary: Summary) -> str:
+def _against_paper(result: SettingResult, summary: Summary) -> tuple[str, str, str]:
+    if summary is result.paper:
+        return "–", "–", "–"
     share = result.near_paper(summary)
     assert share is not None
-    return f"{100 * share:.0f} %"
+    then = result.over_paper(summary, cost=result.plan_costs["paper"])
+    end = result.over_paper(summary)
+    return f"{100 * share:.0f} %", _interval(then), _interval(end)
+
+
+def _interval(mean: Mean | None) -> str:
+    return "–" if mean is None else mean.interval()

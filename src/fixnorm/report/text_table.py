@@ -46,7 +46,13 @@ class TextTable:
 
     def html(self) -> Markup:
         """For a page."""
-        head = tag("tr", *(tag("th", with_t_max(c), class_=self._class(k)) for k, c in self._cells))
+        head = tag(
+            "tr",
+            *(
+                tag("th", with_t_max(name), class_=self._class(k))
+                for k, name in enumerate(self.columns)
+            ),
+        )
         rows = [
             tag("tr", *(tag("td", cell, class_=self._class(k)) for k, cell in enumerate(row)))
             for row in self.rows
@@ -57,10 +63,6 @@ class TextTable:
             tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="scroll"),
             tag("ul", *notes, class_="notes") if notes else None,
         )
-
-    @property
-    def _cells(self) -> list[tuple[int, str]]:
-        return list(enumerate(self.columns))
 
     def _class(self, place: int) -> str | None:
         return None if place < self.words else "number"

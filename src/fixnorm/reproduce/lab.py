@@ -43,14 +43,15 @@ class Lab:
         self.dry = dry
         """Whether trainings are only imagined."""
         self.missing: dict[Training, None] = {}
+        """What the last attempt could not go on without."""
         self.used: dict[Training, Found] = {}
+        """All that was asked for and is there, by any attempt: a search does not ask again."""
         self.memory: dict[Any, Any] = {}
         """For what is costly to work out again each time."""
 
     def attempt(self, experiment: Callable[[Lab], T]) -> T | None:
         """The experiment's outcome; none, with :attr:`missing` filled, where it is not over."""
         self.missing.clear()
-        self.used.clear()
         try:
             return experiment(self)
         except NotYet:
@@ -58,13 +59,30 @@ class Lab:
 
     def all(self, trainings: Iterable[Training]) -> list[Found]:
         """What all of these have found."""
-        there = {training: self._find(training) for training in trainings}
-        missing = [training for training, found in there.items() if found is None]
-        self.used |= {training: found for training, found in there.items() if found is not None}
-        if missing:
-            self.missing |= dict.fromkeys(missing)
+        there: list[Found] = []
+        complete = True
+        for training in trainings:
+            found = self._find(training)
+            if found is None:
+                self.missing[training] = None
+                complete = False
+            else:
+                self.used[training] = found
+                there.append(found)
+        if not complete:
             raise NotYet
-        return [found for found in there.values() if found is not None]
+        return there
+
+    def sound(self, trainings: Sequence[Training]) -> list[Found]:
+        """What all of these have found, for an experiment that makes no sense if one diverged."""
+        there = self.all(trainings)
+        for training, found in zip(trainings, there, strict=True):
+            if found.score is None:
+                raise ValueError(
+                    f"{training.key} diverged and this experiment needs all of its trainings:"
+                    f" lower the lr of its recipe, {training.recipe.lr:g}"
+                )
+        return there
 
     def one(self, training: Training) -> Found:
         """What it has found."""

@@ -42,7 +42,7 @@ class Setting:
         self, method: Method, *, seed: int, fraction: float = 1.0, **numbers: Any
     ) -> Training:
         """One of its trainings; numbers that are none stay as the recipe has them."""
-        base = changed(recipes.get(self.recipe, method), **self.changes)
+        base = self.recipe_for(method)
         given = {name: value for name, value in numbers.items() if value is not None}
         length = length_of(base, fraction)
         if length != base.length:

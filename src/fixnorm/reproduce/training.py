@@ -88,8 +88,13 @@ class Found:
 
     @property
     def value(self) -> float:
-        """The score; −∞ where it diverged."""
+        """For a search: −∞ where it diverged."""
         return -math.inf if self.score is None else self.score
+
+    @property
+    def counted(self) -> float:
+        """For a mean: 0 where it diverged."""
+        return 0.0 if self.score is None else self.score
 
 
 def read_found(folder: Path) -> Found | None:

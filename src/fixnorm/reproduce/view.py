@@ -4,47 +4,36 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from fixnorm.reproduce.bench import Bench
 from fixnorm.tuning.job import Job
+from fixnorm.tuning.live import LiveView
 from fixnorm.tuning.record import TrialRecord
 
 __all__ = ["BenchView"]
 
 
-class BenchView:
+class BenchView(LiveView):
     """A live view on a terminal; elsewhere one line for each training."""
 
     def __init__(self, bench: Bench, *, most: int) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        super().__init__()
         self._bench, self._most = bench, most
         self._progress: dict[Job, float] = {}
         self._began = time.monotonic()
         self._before = 0
-        self._live = Live(
-            get_renderable=self._view, console=self.console, refresh_per_second=2, transient=True
-        )
 
     def __enter__(self) -> BenchView:
         self._bench.ready()
         self._before = self._bench.known
         there = f", {self._before} are there" if self._before else ""
         self.message(f"at most {self._most} trainings{there}")
-        if self.console.is_terminal:
-            self._live.start()
+        self.start()
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._live.stop()
-
-    def message(self, text: str) -> None:
-        """Print above the view."""
-        self.console.print(text, markup=False, soft_wrap=True)
 
     def started(self, job: Job) -> None:
         """A training has started."""
@@ -56,7 +45,7 @@ class BenchView:
 
     def ended(self, record: TrialRecord) -> None:
         """It is over."""
-        if not self.console.is_terminal:
+        if not self.shown:
             self._bench.ready()
             found = "diverged" if record.accuracy is None else f"{record.accuracy:.2f}"
             done = self._bench.known
@@ -66,7 +55,8 @@ class BenchView:
         """How far the running trainings are."""
         self._progress = progress
 
-    def _view(self) -> RenderableType:
+    def view(self) -> RenderableType:
+        """How far the whole is, and each training that runs."""
         done = self._bench.known
         running = dict(self._progress)
         table = Table.grid(padding=(0, 2))

@@ -6,12 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fixnorm.training.checkpoint import PART, write_atomically
-from fixnorm.training.lock import InUse, held
+from fixnorm.training.lock import owned_folder
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["RunFolder"]
@@ -63,13 +63,7 @@ class RunFolder:
     @contextmanager
     def owned(self) -> Iterator[None]:
         """Hold the folder: a second run into it is refused as long as this process lives."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(held(self.lock))
-            except InUse as used:
-                raise ValueError(
-                    f"{self.path} is in use by {used.owner}: wait for it or give another --out"
-                ) from None
+        with owned_folder(self.path):
             for folder in (self.path, self.checkpoints):
                 for part in folder.glob(f".*{PART}"):  # of an owner that was killed
                     part.unlink()

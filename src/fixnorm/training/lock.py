@@ -6,10 +6,10 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-__all__ = ["InUse", "held", "this_process"]
+__all__ = ["InUse", "held", "owned_folder", "this_process"]
 
 
 class InUse(ValueError):
@@ -39,4 +39,17 @@ def held(path: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(this_process())
         lock.flush()
+        yield
+
+
+@contextmanager
+def owned_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder; one that another process holds is refused with one line."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(folder / ".lock"))
+        except InUse as used:
+            raise ValueError(
+                f"{folder} is in use by {used.owner}: wait for it or give another --out"
+            ) from None
         yield

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from fixnorm.tuning.job import Job
+from fixnorm.tuning.live import LiveView
 from fixnorm.tuning.record import TrialRecord
 from fixnorm.tuning.sources import Best, PlanSource, Source
 from fixnorm.tuning.study import Study
@@ -21,38 +21,24 @@ __all__ = ["SearchView", "found", "rounds_table"]
 _POINTS_SHOWN = 8
 
 
-class SearchView:
+class SearchView(LiveView):
     """A live view on a terminal; elsewhere one line for each training."""
 
     def __init__(self, study: Study, source: Source, *, title: str, workers: int) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        super().__init__()
         self.study, self.source, self.workers = study, source, workers
         self._title = title
         self._progress: dict[Job, float] = {}
         self._started: dict[str, float] = {}
         self._waits: list[float] = []
-        self._live = Live(
-            get_renderable=self._view,
-            console=self.console,
-            refresh_per_second=4,
-            transient=True,
-        )
 
     def __enter__(self) -> SearchView:
         if self.study.ended:
             self.message(f"going on: {len(self.study.ended)} trials are done")
-        if self.console.is_terminal:
-            self._live.start()
-        else:
+        if not self.shown:
             self.message(self._title)
+        self.start()
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._live.stop()
-
-    def message(self, text: str) -> None:
-        """Print above the view."""
-        self.console.print(text, markup=False, soft_wrap=True)
 
     # -- what the driver tells -----------------------------------------------------------------
 
@@ -73,7 +59,7 @@ class SearchView:
             self._waits.append(max(time.monotonic() - started - record.seconds, 0.0))
         if record.state == "failed":
             self.message(f"{record.key} failed: {record.reason}")
-        if not self.console.is_terminal:
+        if not self.shown:
             self.message(f"{record.round:<12}{_numbers(record):<32}{_outcome(record)}")
 
     def tick(self, progress: dict[Job, float]) -> None:
@@ -82,7 +68,8 @@ class SearchView:
 
     # -- how it looks --------------------------------------------------------------------------
 
-    def _view(self) -> RenderableType:
+    def view(self) -> RenderableType:
+        """The rounds or points, and where the search stands."""
         record = self.study.record()
         spent = record.cost
         running = sum(job.fraction * done for job, done in list(self._progress.items()))

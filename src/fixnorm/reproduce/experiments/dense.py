@@ -30,7 +30,7 @@ def _table(lab: Lab, settings: tuple[Setting, ...], seeds: int) -> dict[str, Any
     trainings = [setting.training(method, seed=seed) for setting, method, seed in wanted]
     runs = []
     for (setting, method, seed), training, found in zip(
-        wanted, trainings, lab.all(trainings), strict=True
+        wanted, trainings, lab.sound(trainings), strict=True
     ):
         recipe = training.recipe
         runs.append(

@@ -20,47 +20,35 @@ LRS: dict[Method, tuple[float, ...]] = {
 def fig1(lab: Lab, scale: Scale) -> dict[str, Any]:
     """Both grids with the recipe's λ, for Algorithm 1 on the head alone."""
     setting, seeds = scale.fig1, range(scale.seeds)
-    found = lab.all(
-        setting.training(method, seed=seed, lr=lr)
-        for method, lrs in LRS.items()
-        for lr in lrs
-        for seed in seeds
-    )
-    by_point = iter(found)
-    points = [
-        {"method": method, "lr": lr, "seed": seed, "score": one.score}
-        for method, lrs in LRS.items()
-        for lr in lrs
-        for seed in seeds
-        for one in [next(by_point)]
-    ]
     recipe = setting.recipe_for("weight-decay")
-    decays = [recipe.weight_decay, *scale.norm_decays]
-    wanted = [(decay, seed) for decay in decays for seed in seeds]
-    norms = [
-        {
-            "weight_decay": decay,
-            "seed": seed,
-            "curve": _curve(one.curve),
-            "steps": one.steps,
-        }
-        for (decay, seed), one in zip(
-            wanted,
-            lab.all(
-                setting.training("weight-decay", seed=seed, lr=recipe.lr, weight_decay=decay)
-                for decay, seed in wanted
-            ),
-            strict=True,
-        )
+    grid = [(method, lr, seed) for method, lrs in LRS.items() for lr in lrs for seed in seeds]
+    decays = [
+        (decay, seed) for decay in (recipe.weight_decay, *scale.norm_decays) for seed in seeds
     ]
+    scores, norms = lab.each(
+        [
+            lambda: lab.all(setting.training(m, seed=seed, lr=lr) for m, lr, seed in grid),
+            lambda: lab.all(
+                setting.training("weight-decay", seed=seed, lr=recipe.lr, weight_decay=decay)
+                for decay, seed in decays
+            ),
+        ]
+    )
     return {
         "setting": setting.name,
         "weight_decay": recipe.weight_decay,
         "default_lr": recipe.lr,
-        "norms": norms,
-        "points": points,
+        "norms": [
+            {
+                "weight_decay": decay,
+                "seed": seed,
+                "curve": {name: one.curve.get(name, ()) for name in ("epoch", "conv_norm")},
+                "steps": one.steps,
+            }
+            for (decay, seed), one in zip(decays, norms, strict=True)
+        ],
+        "points": [
+            {"method": method, "lr": lr, "seed": seed, "score": one.score}
+            for (method, lr, seed), one in zip(grid, scores, strict=True)
+        ],
     }
-
-
-def _curve(curve: Any) -> dict[str, Any]:
-    return {name: curve.get(name, ()) for name in ("epoch", "conv_norm")}

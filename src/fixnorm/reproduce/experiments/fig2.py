@@ -32,6 +32,6 @@ def fig2(lab: Lab, scale: Scale) -> dict[str, Any]:
             "seconds": found.seconds,
             "curve": {name: found.curve.get(name, ()) for name in COLUMNS},
         }
-        for training, found in zip(trainings, lab.all(trainings), strict=True)
+        for training, found in zip(trainings, lab.sound(trainings), strict=True)
     ]
     return {"setting": setting.name, "runs": runs}

@@ -40,7 +40,7 @@ def _setting(lab: Lab, setting: Setting, budget: int, scale: Scale) -> dict[str,
         found = bayesian(lab, setting, seed=seed, budget=budget)
         return _told("weight-decay", found, retrained(lab, setting, "weight-decay", scale, found))
 
-    def reference() -> list[float | None]:
+    def reference() -> list[float]:
         return retrained(lab, setting, "weight-decay", scale)
 
     seeds = range(scale.searches)
@@ -65,15 +65,15 @@ def retrained(
     scale: Scale,
     found: Searched | None = None,
     **more: Any,
-) -> list[float | None]:
-    """Scores of the winner, or of the recipe as it stands, with fresh seeds."""
+) -> list[float]:
+    """Scores of the winner, or of the recipe as it stands, with fresh seeds; 0 if it diverged."""
     numbers = {} if found is None else found.winner
     seeds = range(FRESH, FRESH + scale.seeds)
     return [
-        one.score
+        one.counted
         for one in lab.all(setting.training(method, seed=seed, **numbers, **more) for seed in seeds)
     ]
 
 
-def _told(method: Method, found: Searched, scores: list[float | None]) -> dict[str, Any]:
+def _told(method: Method, found: Searched, scores: list[float]) -> dict[str, Any]:
     return {"method": method, **found.to_dict(), "scores": scores}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fixnorm.report.drawing import Drawing
+from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS, NAMES
 from fixnorm.reproduce.shown.dots import Row, dots
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least
-from fixnorm.reproduce.statistics import mean_of, paired
 
 __all__ = ["show_table3", "show_table4"]
 

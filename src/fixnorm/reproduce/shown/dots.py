@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from fixnorm.report.drawing import Panel
+from fixnorm.report.statistics import mean_of
 from fixnorm.report.style import FONT_SIZE, INK, PAPER, breadth, dress
-from fixnorm.reproduce.statistics import mean_of
 
 __all__ = ["Row", "dots"]
 

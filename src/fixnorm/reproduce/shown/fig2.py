@@ -9,12 +9,12 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from fixnorm.report.drawing import Drawing
+from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.style import MUTED, write
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS, NAMES
 from fixnorm.reproduce.shown.lines import Line, lines
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least, greater
-from fixnorm.reproduce.statistics import mean_of, paired
 
 __all__ = ["show"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fixnorm.report.drawing import Drawing
+from fixnorm.report.statistics import Mean
 from fixnorm.report.text_table import TextTable
-from fixnorm.reproduce.statistics import Mean
 
 __all__ = ["NEAR", "Claim", "Shown", "Verdict", "at_least", "greater"]
 

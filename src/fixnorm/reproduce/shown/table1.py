@@ -10,13 +10,13 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from fixnorm.report.drawing import Drawing, Panel
+from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import PAPER, EndLabel, breadth, dress, end_labels, room
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS
 from fixnorm.reproduce.shown.dots import Row, dots
 from fixnorm.reproduce.shown.lines import Line, lines
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least
-from fixnorm.reproduce.statistics import Mean, mean_of, paired
 
 __all__ = ["numbers", "show"]
 

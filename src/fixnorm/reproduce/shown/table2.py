@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fixnorm.report.drawing import Drawing
+from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS
 from fixnorm.reproduce.shown.dots import Row, dots
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least, greater
 from fixnorm.reproduce.shown.table1 import numbers
-from fixnorm.reproduce.statistics import mean_of, paired
 
 __all__ = ["show"]
 
