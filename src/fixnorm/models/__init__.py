@@ -24,6 +24,7 @@ Small ones (10 classes; 32×32 images, the digits 8×8):
 | `tinynet-mobilenetv2` | a small MobileNetV2 |
 | `tinynet-se` | the same net with SE and SiLU, a small relative of the starred models |
 | `micronet-mobilenetv2`, `micronet-se` | both again, ten times as fast: for grids and searches |
+| `micronet-vit`, `micronet-convnext` | as fast, with layer norms: a ViT and a ConvNeXt |
 | `digits-resnet` | `resnet8` for grey 8×8 images |
 
 Registries: `timm/NAME` is any timm model, `torchvision/NAME` any torchvision classifier.

@@ -1,0 +1,153 @@
+"""Nets with layer norms: what is scale-invariant there, and what convert makes of the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+import fixnorm
+from fixnorm import models
+from fixnorm.layers import is_scaled
+
+VIT = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
+SWIN = {"img_size": 32, "window_size": 4, "embed_dim": 8, "depths": (2, 2), "num_heads": (2, 2)}
+CONVNEXT = {"depths": (1, 1, 1, 1), "dims": (8, 16, 16, 24)}
+
+
+def vit(**options: object) -> nn.Module:
+    model: nn.Module = timm.create_model("vit_tiny_patch16_224", num_classes=5, **VIT, **options)
+    return model
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "vit": (vit, 16),
+    "convnext": (lambda: timm.create_model("convnext_atto", num_classes=5, **CONVNEXT), 32),
+    "swin": (
+        lambda: timm.create_model("swin_tiny_patch4_window7_224", num_classes=5, **SWIN),
+        32,
+    ),
+    "micronet-vit": (lambda: models.create("micronet-vit"), 32),
+    "micronet-convnext": (lambda: models.create("micronet-convnext"), 32),
+}
+# Weights without a layer: added to activations or to attention scores.
+LOOSE = r"pos_embed|.*\.relative_position_bias_table"
+# Shaped as a matrix or a map, but with one axis only: nothing with a direction.
+VECTORS = r"cls_token|.*\.logit_scale"
+
+
+def image(side: int, count: int = 4) -> Tensor:
+    return torch.randn(count, 3, side, side)
+
+
+def is_layer(model: nn.Module, name: str) -> bool:
+    owner = model.get_submodule(name.rpartition(".")[0])
+    return isinstance(owner, nn.Linear | nn.Conv2d)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_scale_of_every_weight_matters(name: str) -> None:
+    build, side = NETS[name]
+    model = build()
+    audit = fixnorm.audit(model, image(side))
+    (head,) = audit.names("head")
+    assert head == ("head.weight" if "vit" in name else "head.fc.weight")
+    assert audit.names("fixed") == audit.names("unused") == ()
+    for row in audit:
+        if len(row.shape) < 2 or re.fullmatch(VECTORS, row.name):
+            assert row.role == "free", row
+        elif row.name != head:
+            assert row.role == "unnormalised", row
+            assert is_layer(model, row.name) != bool(re.fullmatch(LOOSE, row.name)), row
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_convert_gives_every_layer_a_scale_and_keeps_the_outputs(name: str) -> None:
+    build, side = NETS[name]
+    model = build().double().eval()
+    layers = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    x = image(side).double()
+    before = model(x)
+    report = fixnorm.convert(model, alpha=4.0, sample=image(side))
+    torch.testing.assert_close(model(x), before, rtol=1e-10, atol=1e-12)
+
+    (head,) = report.heads
+    assert sorted([*report.weight_normalised, head.name]) == sorted(layers)
+    assert [n for n, m in model.named_modules() if is_scaled(m)] == layers
+    assert sorted(report.fixed) == sorted(f"{n}.weight" for n in layers)
+    assert all(re.fullmatch(LOOSE, kept.name) for kept in report.kept)
+    after = fixnorm.audit(model, image(side))
+    assert sorted(after.names("fixed")) == sorted(report.fixed)
+    assert after.names("head") == ()
+    assert set(after.names("unnormalised")) == {kept.name for kept in report.kept}
+    torch.testing.assert_close(fixnorm.fold(model)(x), before, rtol=1e-10, atol=1e-12)
+
+
+def test_norm_of_queries_and_keys_leaves_the_values_their_scale() -> None:
+    """q, k and v are rows of one weight, and only two thirds of it are normalised."""
+    audit = fixnorm.audit(vit(qk_norm=True), image(16))
+    assert audit["blocks.0.attn.qkv.weight"].role == "unnormalised"
+
+
+def test_a_bias_between_a_weight_and_its_norm_ends_invariance() -> None:
+    """Swin V2 has norms after its layers, but only the merging of patches has no bias."""
+    model = timm.create_model("swinv2_tiny_window8_256", num_classes=5, **SWIN)
+    audit = fixnorm.audit(model, image(32))
+    assert audit.names("fixed") == ("layers.1.downsample.reduction.weight",)
+    with pytest.warns(UserWarning, match="used without the layer being called") as warned:
+        report = fixnorm.convert(model, alpha=4.0, sample=image(32))
+    # Its attention reads the weight of qkv past the layer, so that no other layer can stand in.
+    kept = [f"layers.{i}.blocks.{k}.attn.qkv.weight" for i in (0, 1) for k in (0, 1)]
+    assert [entry.name for entry in report.kept] == kept
+    assert len(warned) == 4
+    assert list(fixnorm.audit(model, image(32)).names("unnormalised")) == kept
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_training_keeps_the_norm_and_moves_the_scales(
+    optimizer: type[torch.optim.Optimizer],
+) -> None:
+    model = vit()
+    fixnorm.convert(model, alpha=4.0, sample=image(16))
+    groups = fixnorm.param_groups(model)
+    fitted = optimizer(groups, lr=0.01)
+    fixnorm.attach(fitted)
+    fixed, rest = groups[0]["params"], groups[1]["params"]
+    held = {id(p) for p in rest}
+    assert id(model.pos_embed) in held
+    assert id(model.cls_token) in held
+    norm = torch.cat([p.detach().flatten() for p in fixed]).norm()
+    scales = [m.g for m in model.modules() if is_scaled(m)]
+    before = [g.item() for g in scales]
+    for _ in range(3):
+        fitted.zero_grad()
+        nn.functional.cross_entropy(model(image(16, 8)), torch.arange(8) % 5).backward()
+        fitted.step()
+    assert len(scales) == 10
+    assert all(g.item() != b for g, b in zip(scales, before, strict=True))
+    after = torch.cat([p.detach().flatten() for p in fixed]).norm()
+    assert after.item() == pytest.approx(norm.item(), rel=1e-6)
+
+
+def test_adam_moves_a_scale_by_lr_a_step_and_a_plain_norm_by_far_more() -> None:
+    """Why AdamW takes long to move scales: one number has one step of size lr.
+
+    A plain weight of n numbers that all go outwards grows by lr·√n: here 0.01·√64 = 0.08.
+    """
+    lr = 0.01
+    layer = fixnorm.WeightNormLinear(8, 8, bias=False)
+    plain = nn.Linear(8, 8, bias=False)
+    with torch.no_grad():
+        for module in (layer, plain):
+            module.weight.fill_(1.0)
+        layer.g.fill_(8.0)
+    for module in (layer, plain):
+        optimizer = torch.optim.Adam(module.parameters(), lr=lr)
+        (-module(torch.ones(1, 8)).sum()).backward()
+        optimizer.step()
+    assert layer.g.item() == pytest.approx(8.0 + lr, abs=1e-5)
+    assert plain.weight.norm().item() == pytest.approx(8.0 + lr * 8, abs=1e-5)
