@@ -124,7 +124,7 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
             over two values is a sign function.
 
     Returns:
-        An :class:`Audit` with one row for each parameter.
+        One row for each parameter; ``print`` it.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"audit needs an nn.Module but got {type(model).__name__}")

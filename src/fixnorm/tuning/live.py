@@ -15,9 +15,7 @@ class LiveView(ABC):
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self._live = Live(
-            get_renderable=self.view, console=self.console, refresh_per_second=4, transient=True
-        )
+        self._live: Live | None = None
 
     @abstractmethod
     def view(self) -> RenderableType:
@@ -31,10 +29,14 @@ class LiveView(ABC):
     def start(self) -> None:
         """Show it, where it can be seen."""
         if self.shown:
+            self._live = Live(
+                get_renderable=self.view, console=self.console, refresh_per_second=4, transient=True
+            )
             self._live.start()
 
     def __exit__(self, *exception: object) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def message(self, text: str) -> None:
         """Print above the view."""
