@@ -1,6 +1,8 @@
 """FixNorm in a plain training loop: three lines are new. It reaches 97 % on held-out digits.
 
-python examples/plain_loop.py
+    python examples/plain_loop.py
+
+Without them, and with weight decay, this is a loop as anybody writes it.
 """
 
 from __future__ import annotations

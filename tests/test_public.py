@@ -29,7 +29,9 @@ def test_public_names_are_pinned() -> None:
 
 
 def test_import_wakes_nothing_but_torch() -> None:
-    asleep = "timm torchvision optuna ray lightning transformers sklearn typer rich pydantic"
+    asleep = (
+        "timm torchvision optuna ray lightning transformers accelerate sklearn typer rich pydantic"
+    )
     code = f"import sys, fixnorm; print([m for m in '{asleep}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

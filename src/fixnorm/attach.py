@@ -21,7 +21,7 @@ from fixnorm.telemetry import (
     weight_figures,
 )
 
-__all__ = ["Handle", "attach"]
+__all__ = ["Handle", "attach", "handle_of"]
 
 
 def attach(optimizer: Optimizer, *, angle_every: int = 0) -> Handle:
@@ -56,11 +56,17 @@ def attach(optimizer: Optimizer, *, angle_every: int = 0) -> Handle:
     if origin is not None:
         _check_complete(origin, groups)
     targets = [_checked_target(group) for group in groups]
+    _make_step_call_hooks(optimizer)
     for group, target in zip(groups, targets, strict=True):
         group[TARGET] = target
     handle = Handle(optimizer, fixed, origin, angle_every)
     _attached[optimizer] = handle
     return handle
+
+
+def handle_of(optimizer: Optimizer) -> Handle | None:
+    """The handle of an attached optimizer; none if it is not attached."""
+    return _attached.get(_unwrapped(optimizer))
 
 
 class Handle:
@@ -158,6 +164,21 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
             )
         optimizer = inner
     return optimizer
+
+
+def _make_step_call_hooks(optimizer: Optimizer) -> None:
+    """A wrapper that skips ``Optimizer.__init__`` has hooks that its ``step`` does not call yet.
+
+    timm's Lookahead is one; torch would mend it at the first ``zero_grad``, if there is any.
+    """
+    if getattr(type(optimizer).step, "hooked", False):
+        return
+    if "step" in vars(optimizer):  # a scheduler has wrapped the step that calls no hooks
+        raise ValueError(
+            f"the step of {type(optimizer).__name__} was wrapped before it could call hooks: "
+            "attach the optimizer first, then build its scheduler"
+        )
+    optimizer._patch_step_function()
 
 
 def _origin(groups: Sequence[dict[str, Any]]) -> Origin | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from fixnorm.training.lock import InUse, this_process
@@ -88,6 +89,36 @@ class Study:
                 f" {storage.elsewhere}"
             ) from None
 
+    @classmethod
+    def around(
+        cls,
+        study: optuna.Study,
+        *,
+        settings: Mapping[str, Any],
+        distributions: Mapping[str, BaseDistribution],
+    ) -> Study:
+        """A study that the caller has made, new or as a search left it."""
+        if study.direction != StudyDirection.MAXIMIZE:
+            raise ValueError(
+                "the study minimises but more accuracy is better: "
+                'optuna.create_study(direction="maximize")'
+            )
+        settings = json.loads(json.dumps(dict(settings)))
+        stored = study.user_attrs.get(_SETTINGS)
+        if stored is None:
+            if study.get_trials(deepcopy=False):
+                raise ValueError(
+                    f"study {study.study_name!r} has trials that are not of this search: "
+                    "give it a study of its own"
+                )
+            study.set_user_attr(_SETTINGS, settings)
+        elif different := list(_differences(stored, settings)):
+            raise ValueError(
+                f"study {study.study_name!r} holds a search of other settings: "
+                f"{', '.join(different[:4])}; give it another name"
+            )
+        return cls(study, distributions, folder=None)
+
     # -- what is there -------------------------------------------------------------------------
 
     @property
@@ -139,7 +170,7 @@ class Study:
 
     def end(self, job: Job, ended: Ended) -> TrialRecord:
         """The training is over. One value for its trial, whatever it was."""
-        trial = optuna.trial.Trial(self.optuna, self._ids[job.key])
+        trial = self.trial(job)
         trial.set_user_attr(_ENDED, _told(ended))
         if ended.state == "trained":
             assert ended.accuracy is not None
@@ -153,6 +184,10 @@ class Study:
             self.optuna.tell(trial, state=TrialState.FAIL)
         number = self._numbers[job.key]
         return self._remember(self.optuna.get_trials(deepcopy=False)[number])
+
+    def trial(self, job: Job) -> optuna.Trial:
+        """Optuna's trial of a training that has begun."""
+        return optuna.trial.Trial(self.optuna, self._ids[job.key])
 
     def fill(self, job: Job, source: str) -> TrialRecord:
         """A trial that needs no training: its value is that of another, bit for bit."""

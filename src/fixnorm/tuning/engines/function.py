@@ -16,7 +16,7 @@ from fixnorm.training import leash
 from fixnorm.tuning.engines.engine import Died
 from fixnorm.tuning.job import Ended, Job
 
-__all__ = ["FunctionEngine", "Train", "steps_of"]
+__all__ = ["FunctionEngine", "Train", "ended", "failed", "steps_of"]
 
 Train = Callable[..., float | Mapping[str, float]]
 
@@ -114,7 +114,7 @@ class FunctionEngine:
             return _called(*self._call(job))
         except Exception as error:
             self.error = error
-            return _failed(error)
+            return failed(error)
 
     def _end(self, future: Future[Ended]) -> Ended | Died:
         error = future.exception()
@@ -122,14 +122,18 @@ class FunctionEngine:
             return Died("its process was killed", killed=True)
         if isinstance(error, Exception):
             self.error = error
-            return _failed(error)
+            return failed(error)
         return future.result()
 
 
 def _called(train: Train, arguments: Mapping[str, Any]) -> Ended:
     started = time.monotonic()
     found = train(**arguments)
-    seconds = round(time.monotonic() - started, 6)
+    return ended(found, seconds=round(time.monotonic() - started, 6))
+
+
+def ended(found: float | Mapping[str, float], *, seconds: float | None = None) -> Ended:
+    """What a training returned, as the study wants it."""
     scale = None
     if isinstance(found, Mapping):
         scale = found.get("largest_scale")
@@ -140,5 +144,6 @@ def _called(train: Train, arguments: Mapping[str, Any]) -> Ended:
     return Ended(state="trained", accuracy=accuracy, largest_scale=scale, seconds=seconds)
 
 
-def _failed(error: Exception) -> Ended:
+def failed(error: Exception) -> Ended:
+    """What a training raised."""
     return Ended(state="failed", reason=f"{type(error).__name__}: {error}")

@@ -1,0 +1,144 @@
+"""Optuna: the plans for lr and alpha on a study of one's own, around one's own objective.
+
+A plan decides which trials come next, so the study's sampler has no say. Its trials are ordinary
+ones: dashboards, storages and callbacks know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from fixnorm.integrations.needs import missing
+
+try:
+    import optuna
+
+    from fixnorm.tuning.engines.function import ended, failed
+    from fixnorm.tuning.job import Job
+    from fixnorm.tuning.plan import PAPER, SearchSpace
+    from fixnorm.tuning.sources import Best
+    from fixnorm.tuning.strategies import PlanStrategy
+    from fixnorm.tuning.study import Study
+    from fixnorm.tuning.unimodal import MARGIN
+except ModuleNotFoundError as error:
+    raise missing(error, "tune") from None
+
+__all__ = ["PlanSearch", "SearchSpace", "fraction_of", "optimize", "seed_of"]
+
+Objective = Callable[[optuna.Trial], float | Mapping[str, float]]
+
+
+def optimize(
+    study: optuna.Study,
+    objective: Objective,
+    *,
+    space: SearchSpace = PAPER,
+    plan: Literal["paper", "unimodal"] = "paper",
+    margin: float = MARGIN,
+) -> Best:
+    """Find lr and alpha, as ``study.optimize(objective)`` would, by a plan.
+
+    The same call again goes on after anything: a trial that a killed process left RUNNING is
+    trained again.
+
+    Args:
+        study: one that maximises, of its own.
+        objective: takes a trial whose ``params`` have ``lr`` and ``alpha`` (``suggest_float``
+            gives the same numbers) and :func:`fraction_of`; returns the accuracy, or a dict with
+            ``accuracy`` and ``largest_scale``, as in :func:`fixnorm.tune`. NaN is a training that
+            diverged; an exception, ``TrialPruned`` too, closes the slot as failed. With several
+            seeds in the space, :func:`seed_of` tells which.
+        space: ranges, lengths and candidates; the paper's unless said otherwise.
+        plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win.
+        margin: of ``unimodal``, the difference in accuracy that noise does not explain.
+    """
+    search = PlanSearch(study, space=space, plan=plan, margin=margin)
+    cause: Exception | None = None
+    while (trial := search.ask()) is not None:
+        try:
+            found = objective(trial)
+        except Exception as error:
+            search.tell_failed(trial, error)
+            cause = error
+        else:
+            search.tell(trial, found)
+    best = search.best()
+    if best is None:
+        reason = "its accuracy is no number" if cause is None else repr(cause)
+        raise ValueError(f"every training diverged or failed, the last: {reason}") from cause
+    return best
+
+
+class PlanSearch:
+    """Ask and tell: the same search for a loop, a scheduler or a cluster of one's own.
+
+    One process owns the search; several of its trials may be under way at a time.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        *,
+        space: SearchSpace = PAPER,
+        plan: Literal["paper", "unimodal"] = "paper",
+        margin: float = MARGIN,
+    ) -> None:
+        strategy = PlanStrategy(space=space, plan=plan, margin=margin)
+        settings = {
+            "method": strategy.method,
+            "strategy": strategy.name,
+            "metric": "accuracy (%)",
+            **strategy.settings(),
+        }
+        self._study = Study.around(study, settings=settings, distributions=strategy.distributions())
+        self._source = strategy.source(self._study)
+        self._running: dict[int, Job] = {}
+
+    @property
+    def running(self) -> int:
+        """Trials that were asked for and not told yet."""
+        return len(self._running)
+
+    def ask(self) -> optuna.Trial | None:
+        """The next trial to train.
+
+        None while the trials under way decide what comes next, and at the end, when none is.
+        """
+        jobs = self._source.next(1, {job.key for job in self._running.values()})
+        if not jobs:
+            if not self._running:
+                self._study.announce(budget=self._source.trainings, over=True)
+            return None
+        (job,) = jobs
+        self._study.begin(job)
+        trial = self._study.trial(job)
+        self._running[trial.number] = job
+        return trial
+
+    def tell(self, trial: optuna.Trial, found: float | Mapping[str, float]) -> None:
+        """What the training gave: as the objective of :func:`optimize` returns it."""
+        self._study.end(self._taken(trial), ended(found))
+
+    def tell_failed(self, trial: optuna.Trial, error: Exception) -> None:
+        """The training raised an error: its slot is closed."""
+        self._study.end(self._taken(trial), failed(error))
+
+    def best(self) -> Best | None:
+        """The answer; before the end, the best so far; none if nothing was trained."""
+        return self._source.best()
+
+    def _taken(self, trial: optuna.Trial) -> Job:
+        if trial.number not in self._running:
+            raise ValueError(f"trial {trial.number} is not under way: tell what was asked, once")
+        return self._running.pop(trial.number)
+
+
+def fraction_of(trial: optuna.Trial | optuna.trial.FrozenTrial) -> float:
+    """The length of the trial's training, in T_max: train for ``fraction_of(trial) * steps``."""
+    return float(trial.user_attrs["slot"]["fraction"])
+
+
+def seed_of(trial: optuna.Trial | optuna.trial.FrozenTrial) -> int:
+    """Which of the space's seeds the training is to use."""
+    return int(trial.user_attrs["slot"]["seed"])

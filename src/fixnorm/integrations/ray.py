@@ -1,0 +1,83 @@
+"""Ray: the plans for lr and alpha, with one's own training function as the cluster's tasks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fixnorm.integrations.needs import missing
+
+try:
+    import ray as _ray
+except ModuleNotFoundError as error:
+    raise missing(error, "ray") from None
+try:
+    import optuna
+
+    from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
+    from fixnorm.tuning.engines.function import Train
+    from fixnorm.tuning.plan import PAPER, SearchSpace
+    from fixnorm.tuning.sources import Best
+    from fixnorm.tuning.unimodal import MARGIN
+except ModuleNotFoundError as error:
+    raise missing(error, "tune") from None
+
+__all__ = ["optimize"]
+
+ray: Any = _ray  # its types say nothing about tasks
+
+
+def optimize(
+    study: optuna.Study,
+    train: Train,
+    *,
+    steps: int,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    retries: int = 3,
+    space: SearchSpace = PAPER,
+    plan: Literal["paper", "unimodal"] = "paper",
+    margin: float = MARGIN,
+) -> Best:
+    """Find lr and alpha of ``train``; all trainings that can run side by side do.
+
+    Ray is as the caller has started it, or starts itself here.
+
+    Args:
+        study: as in :func:`fixnorm.integrations.optuna.optimize`; it lives with this process.
+        train: ``train(lr, alpha, steps)`` as in :func:`fixnorm.tune`, with ``seed`` if the space
+            has several.
+        steps: T_max, the length of a full training.
+        cpus: of one training.
+        gpus: of one training.
+        retries: of a training whose worker or node is lost; its own errors close its slot.
+        space: as in :func:`fixnorm.integrations.optuna.optimize`.
+        plan: as there.
+        margin: as there.
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1 but got {steps}")
+    search = PlanSearch(study, space=space, plan=plan, margin=margin)
+    task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(train)
+    running: dict[Any, optuna.Trial] = {}
+    cause: Exception | None = None
+    while True:
+        while (trial := search.ask()) is not None:
+            seed = {"seed": seed_of(trial)} if space.seeds > 1 else {}
+            length = max(round(fraction_of(trial) * steps), 1)
+            running[task.remote(**trial.params, steps=length, **seed)] = trial
+        if not running:
+            break
+        ready, _ = ray.wait(list(running))
+        trial = running.pop(ready[0])
+        try:
+            found = ray.get(ready[0])
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            search.tell_failed(trial, cause)
+        else:
+            search.tell(trial, found)
+    best = search.best()
+    if best is None:
+        reason = "its accuracy is no number" if cause is None else repr(cause)
+        raise ValueError(f"every training diverged or failed, the last: {reason}") from cause
+    return best

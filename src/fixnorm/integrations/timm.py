@@ -1,0 +1,71 @@
+"""timm: ``create_optimizer_v2`` with groups by role, attached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fixnorm.attach import attach
+from fixnorm.audit import Sample
+from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.integrations.needs import missing
+
+try:
+    from timm import optim
+except ModuleNotFoundError as error:
+    raise missing(error, "train") from None
+
+__all__ = ["create_optimizer_v2"]
+
+_OTHER_GROUPS = ("layer_decay", "param_group_fn")
+"""Arguments of timm that make groups by something else than roles."""
+
+
+def create_optimizer_v2(
+    model: nn.Module,
+    opt: str = "sgd",
+    lr: float | None = None,
+    weight_decay: float = 0.0,
+    momentum: float = 0.9,
+    *,
+    scope: Scope = "global",
+    method: Method | None = None,
+    sample: Sample | None = None,
+    angle_every: int = 0,
+    **options: Any,
+) -> Optimizer:
+    """timm's optimizer of that name for a converted model, attached.
+
+    The first arguments are those of ``timm.optim.create_optimizer_v2``, and any of its options may
+    follow. ``fixnorm.attach.handle_of(optimizer)`` has the handle.
+
+    Args:
+        model: a converted model; a plain one for the methods ``algorithm1`` and ``weight-decay``.
+        opt: a name of ``timm.optim.list_optimizers()``; ``lookahead_NAME`` wraps it.
+        lr: learning rate.
+        weight_decay: λ of the methods that decay, 0 for others: ``--weight-decay 0`` in timm's
+            training script.
+        momentum: where the optimizer has one.
+        scope: as in :func:`fixnorm.param_groups`.
+        method: as there.
+        sample: as there.
+        angle_every: as in :func:`fixnorm.attach`.
+        options: more of timm's.
+    """
+    for name in _OTHER_GROUPS:
+        if options.pop(name, None) is not None:
+            raise ValueError(
+                f"{name} makes groups of its own but FixNorm needs those of "
+                "fixnorm.param_groups(model): leave it out"
+            )
+    groups = param_groups(
+        model, scope=scope, method=method, weight_decay=weight_decay, sample=sample
+    )
+    optimizer: Optimizer = optim.create_optimizer_v2(
+        groups, opt=opt, lr=lr, weight_decay=0.0, momentum=momentum, **options
+    )
+    if method != "weight-decay":
+        attach(optimizer, angle_every=angle_every)
+    return optimizer

@@ -1,0 +1,151 @@
+"""transformers: ``fixnorm.integrations.transformers.attach(trainer)``, and its two parts.
+
+Trainer's own groups are by name (biases and norms are not decayed) and know nothing of heads and
+fixed weights, so the optimizer is built here and handed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fixnorm.attach import Handle, handle_of
+from fixnorm.attach import attach as attach_optimizer
+from fixnorm.audit import Sample
+from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.integrations.needs import missing
+from fixnorm.integrations.scalars import scalars
+
+try:
+    from transformers import (
+        Trainer,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
+except ModuleNotFoundError as error:
+    raise missing(error, "transformers") from None
+
+__all__ = ["FixNormCallback", "attach", "create_optimizer"]
+
+
+def attach(
+    trainer: Trainer,
+    *,
+    scope: Scope = "global",
+    method: Method | None = None,
+    sample: Sample | None = None,
+    angle_every: int = 0,
+    **options: Any,
+) -> FixNormCallback:
+    """From now on the trainer trains its converted model by FixNorm. Call it before ``train``.
+
+    Gives the trainer an optimizer of :func:`create_optimizer`, which has the other arguments,
+    unless it was given one, and a :class:`FixNormCallback`, in front of its others: those that
+    report (TensorBoard, W&B, …) then have its figures too.
+    """
+    if trainer.optimizer is None:
+        trainer.optimizer = create_optimizer(
+            trainer.model, trainer.args, scope=scope, method=method, sample=sample, **options
+        )
+    elif options:
+        raise ValueError(
+            f"the trainer has an optimizer already, which takes no {', '.join(options)} any more: "
+            "leave them out, or build the trainer without optimizers"
+        )
+    callback = FixNormCallback(angle_every=angle_every)
+    trainer.callback_handler.callbacks.insert(0, callback)
+    return callback
+
+
+def create_optimizer(
+    model: nn.Module,
+    args: TrainingArguments,
+    *,
+    scope: Scope = "global",
+    method: Method | None = None,
+    sample: Sample | None = None,
+    **options: Any,
+) -> Optimizer:
+    """The optimizer that the training arguments name, over groups by role.
+
+    Pass it on: ``Trainer(..., optimizers=(create_optimizer(model, args), None))``. The scheduler
+    stays the trainer's.
+
+    Args:
+        model: a converted model.
+        args: ``optim``, ``learning_rate``, Adam's betas and epsilon are used as the trainer would;
+            ``weight_decay`` is λ of the methods that decay, and must be 0 otherwise.
+        scope: as in :func:`fixnorm.param_groups`.
+        method: as there.
+        sample: as there.
+        options: more of the optimizer's own, such as ``momentum=0.9`` for ``optim="sgd"``.
+    """
+    make, given = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    if not (isinstance(make, type) and issubclass(make, Optimizer)):
+        raise ValueError(
+            f"optim={str(getattr(args.optim, 'value', args.optim))!r} is no optimizer over groups: "
+            "use one such as 'sgd' or 'adamw_torch'"
+        )
+    groups = param_groups(
+        model, scope=scope, method=method, weight_decay=args.weight_decay, sample=sample
+    )
+    return make(groups, **(given | options))
+
+
+class FixNormCallback(TrainerCallback):  # type: ignore[misc]
+    """Keeps the norms of all fixed groups while the trainer trains, and logs how they do.
+
+    The figures of :func:`fixnorm.integrations.scalars.scalars` are in every entry of
+    ``trainer.state.log_history`` that has the loss, and go to the callbacks after this one. A
+    checkpoint of the trainer has the target norms, as they are in the optimizer's groups.
+
+    Args:
+        angle_every: as in :func:`fixnorm.attach`.
+    """
+
+    def __init__(self, *, angle_every: int = 0) -> None:
+        self.handle: Handle | None = None
+        """Of the trainer's optimizer, from the start of the training."""
+        self._angle_every = angle_every
+        self._ours = False
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        optimizer: Optimizer,
+        **kwargs: Any,
+    ) -> None:
+        """Attach; a checkpoint has been loaded by now, with its target norms."""
+        self.handle = handle_of(optimizer)
+        self._ours = self.handle is None
+        if self.handle is None:
+            self.handle = attach_optimizer(optimizer, angle_every=self._angle_every)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        logs: dict[str, float],
+        **kwargs: Any,
+    ) -> None:
+        """Add the figures to the trainer's own."""
+        if self.handle is not None and "loss" in logs:  # not those of an evaluation
+            figures = scalars(self.handle.figures())
+            logs |= figures
+            state.log_history[-1] |= figures
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Detach what was attached here; another training attaches again."""
+        if self.handle is not None and self._ours:
+            self.handle.remove()

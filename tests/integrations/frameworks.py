@@ -1,0 +1,104 @@
+"""What the tests of all frameworks share: a net, its images, and a count of what the hook does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import fixnorm
+from fixnorm.groups import TARGET
+
+attaching: Any = sys.modules["fixnorm.attach"]
+IMAGES, CLASSES = 32, 4
+
+
+def net(*, seed: int = 0) -> nn.Sequential:
+    """A few hundred weights, converted."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Conv2d(6, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, CLASSES),
+    )  # fmt: skip
+    fixnorm.convert(model, alpha=1.0, sample=torch.randn(4, 3, 8, 8))
+    return model
+
+
+def images() -> TensorDataset:
+    """Noisy copies of one image a class."""
+    generator = torch.Generator().manual_seed(7)
+    y = torch.arange(IMAGES) % CLASSES
+    x = torch.randn(CLASSES, 3, 8, 8, generator=generator)[y]
+    return TensorDataset(x + 0.5 * torch.randn(x.shape, generator=generator), y)
+
+
+def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(x), y)
+
+
+class Rescales:
+    """Every rescale that a hook did: the target, and the joint norm right after it."""
+
+    def __init__(self) -> None:
+        self.targets: list[float] = []
+        self.norms: list[float] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.targets)
+
+
+@contextmanager
+def rescales() -> Iterator[Rescales]:
+    """Watch the hook do its work."""
+    seen, do = Rescales(), attaching.rescale_
+
+    def watched(weights: list[Tensor], target: float) -> Any:
+        done = do(weights, target)
+        seen.targets.append(target)
+        seen.norms.append(true_norm(weights))
+        return done
+
+    attaching.rescale_ = watched
+    try:
+        yield seen
+    finally:
+        attaching.rescale_ = do
+
+
+def true_norm(weights: list[Tensor]) -> float:
+    return sum(w.detach().double().square().sum().item() for w in weights) ** 0.5
+
+
+def fixed_of(optimizer: torch.optim.Optimizer) -> tuple[float, list[Tensor]]:
+    """The target and the weights of the one fixed group."""
+    (group,) = [group for group in optimizer.param_groups if TARGET in group]
+    return group[TARGET], group["params"]
+
+
+def run(script: str, *arguments: object, expect: int = 0) -> str:
+    """Run a script of this folder; ``-9`` is one that kills itself."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        check=False,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout
+
+
+def die() -> None:
+    """As a power cut would have it."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,191 @@
+"""The Lightning callback in real trainers: one rescale a step, through everything they do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from frameworks import Rescales, fixed_of, images, loss, net, run, true_norm
+from torch import Tensor
+
+import fixnorm
+from fixnorm.attach import handle_of
+
+pytest.importorskip("lightning")
+from lightning.pytorch.loggers.logger import Logger
+from lightning_run import Classifier, trainer
+
+from fixnorm.integrations.lightning import FixNormCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(num_workers|log_every_n_steps|Checkpoint directory)"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*CUDA is not available:UserWarning"),
+]
+STEPS = 4  # 32 images, 8 a batch
+
+
+class Kept(Logger):
+    """Keeps what it is told."""
+
+    name, version = "kept", 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[int, dict[str, float]] = {}
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        assert step is not None
+        self.rows.setdefault(step, {}).update(metrics)
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+def plain_loop(epochs: int, *, accumulate: int = 1) -> dict[str, Tensor]:
+    model = net()
+    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=0.3, momentum=0.9)
+    fixnorm.attach(optimizer)
+    for _ in range(epochs):
+        for i, start in enumerate(range(0, 32, 8)):
+            x, y = images()[start : start + 8]
+            (loss(model, x, y) / accumulate).backward()
+            if (i + 1) % accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_fit_is_the_plain_loop(tmp_path: Path, seen: Rescales, accumulate: int) -> None:
+    module = Classifier()
+    options = {"max_epochs": 2, "accumulate_grad_batches": accumulate}
+    fit = trainer(tmp_path, FixNormCallback(), **options)
+    fit.fit(module)
+    assert seen.count == 2 * STEPS / accumulate
+    target, weights = fixed_of(fit.optimizers[0])
+    assert target == pytest.approx(true_norm(weights_of(net())))
+    assert true_norm(weights) == pytest.approx(target, rel=1e-6)
+    expected = plain_loop(2, accumulate=accumulate)
+    for name, value in module.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+def weights_of(model: torch.nn.Module) -> list[Tensor]:
+    return [p for p in model.parameters() if p.ndim > 1]
+
+
+def test_mixed_precision(tmp_path: Path, seen: Rescales) -> None:
+    fit = trainer(tmp_path, FixNormCallback(), max_epochs=2, precision="bf16-mixed")
+    fit.fit(Classifier())
+    assert seen.count == 2 * STEPS
+    target, weights = fixed_of(fit.optimizers[0])
+    assert true_norm(weights) == pytest.approx(target, rel=1e-6)
+
+
+def test_figures_reach_the_logger(tmp_path: Path) -> None:
+    kept, callback = Kept(), FixNormCallback(angle_every=1)
+    fit = trainer(tmp_path, callback, max_epochs=2, log_every_n_steps=2, logger=kept)
+    module = Classifier()
+    fit.fit(module)
+    rows = {step: row for step, row in kept.rows.items() if "fixnorm/norm" in row}
+    assert sorted(rows) == [1, 3, 5, 7]  # where the loss is logged
+    assert all("loss" in row for row in rows.values())
+    last, (handle,) = rows[7], callback.handles
+    (group,) = handle.figures().groups
+    assert last["fixnorm/norm"] == pytest.approx(group.norm)
+    assert last["fixnorm/target"] == pytest.approx(fixed_of(fit.optimizers[0])[0])
+    assert last["fixnorm/implied_decay"] == pytest.approx(group.implied_decay, rel=1e-4)
+    assert last["fixnorm/g/8"] == pytest.approx(module.model[8].g.item())
+    assert last["fixnorm/cap/8"] == 2.0  # α = 1, four classes
+    assert 0 < last["fixnorm/angle/0.weight"] < 1
+    assert fit.callback_metrics["fixnorm/cap/8"] == 2.0
+
+
+def test_accumulated_steps_are_logged_once(tmp_path: Path) -> None:
+    kept = Kept()
+    options = {"max_epochs": 1, "log_every_n_steps": 1, "accumulate_grad_batches": 2}
+    trainer(tmp_path, FixNormCallback(), logger=kept, **options).fit(Classifier())
+    assert [step for step, row in kept.rows.items() if "fixnorm/norm" in row] == [0, 1]
+
+
+def test_layer_scope_names_its_groups(tmp_path: Path) -> None:
+    kept = Kept()
+    fit = trainer(tmp_path, FixNormCallback(), max_steps=1, log_every_n_steps=1, logger=kept)
+    fit.fit(Classifier(scope="layer"))
+    names = ["fixnorm/norm/0.weight", "fixnorm/norm/3.weight", "fixnorm/norm/8.weight"]
+    assert [name for name in kept.rows[0] if name.startswith("fixnorm/norm")] == names
+
+
+def test_two_fits_with_one_callback(tmp_path: Path, seen: Rescales) -> None:
+    callback, module = FixNormCallback(), Classifier()
+    for _ in range(2):
+        fit = trainer(tmp_path, callback, max_epochs=1)
+        fit.fit(module)
+        assert handle_of(fit.optimizers[0]) is None
+    assert seen.count == 2 * STEPS
+
+
+def test_a_module_that_attaches_itself_keeps_its_handle(tmp_path: Path, seen: Rescales) -> None:
+    class Attached(Classifier):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            optimizer = super().configure_optimizers()
+            self.handle = fixnorm.attach(optimizer)
+            return optimizer
+
+    module, callback = Attached(), FixNormCallback()
+    fit = trainer(tmp_path, callback, max_epochs=1)
+    fit.fit(module)
+    assert callback.handles == [module.handle]
+    assert seen.count == STEPS
+    assert handle_of(fit.optimizers[0]) is module.handle
+
+
+def test_a_module_without_fixed_groups_is_told(tmp_path: Path) -> None:
+    class Plain(Classifier):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    with pytest.raises(ValueError, match=r"no optimizer of the module has a fixed group: build it"):
+        trainer(tmp_path, FixNormCallback(), max_epochs=1).fit(Plain())
+
+
+def end(folder: Path, rank: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(folder / f"end-{rank}.pt", weights_only=True)
+    return found
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    """The process dies in its second epoch; another, with other weights to begin with, goes on."""
+    killed = tmp_path / "killed"
+    run("lightning_run.py", killed, 3, STEPS + 2, 1, expect=-9)
+    run("lightning_run.py", killed, 3, -1, 1, killed / f"step={STEPS}.ckpt")
+    run("lightning_run.py", tmp_path, 3, -1, 1)
+    whole, resumed = end(tmp_path), end(killed)
+    assert len(whole["targets"]) == 3 * STEPS
+    assert resumed["targets"] == [whole["target"]] * 2 * STEPS
+    assert resumed["norm"] == pytest.approx(whole["target"], rel=1e-6)
+    for name, value in whole["weights"].items():
+        assert torch.equal(resumed["weights"][name], value), name
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    run("lightning_run.py", tmp_path, 2, -1, 2)
+    first, second = end(tmp_path, 0), end(tmp_path, 1)
+    assert first["targets"] == second["targets"] == [first["target"]] * STEPS  # 2 epochs of half
+    assert first["norm"] == pytest.approx(first["target"], rel=1e-6)
+    trained = [name for name, _ in net().named_parameters()]
+    assert all(torch.equal(first["weights"][n], second["weights"][n]) for n in trained)
+
+
+def test_lightning_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fixnorm.integrations.lightning")
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs lightning: pip install 'fixnorm\[light"):
+        import fixnorm.integrations.lightning  # noqa: F401
