@@ -58,7 +58,7 @@ def main(folder: Path, kill_at: int, checkpoint: str | None) -> None:
             with torch.autocast("cpu", torch.bfloat16):
                 found = loss(made, *batch(epoch))
             scaler(found, optimizer, parameters=made.parameters())
-            saver.save_checkpoint(epoch)
+            saver.save_checkpoint(epoch, metric=epoch)
     target, weights = fixed_of(optimizer)
     end = {"target": target, "norm": true_norm(weights), "targets": seen.targets}
     torch.save(end | {"weights": made.state_dict()}, folder / "end.pt")

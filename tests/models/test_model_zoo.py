@@ -190,7 +190,7 @@ def test_options_are_checked() -> None:
 def test_every_listed_name_is_unique_and_builds() -> None:
     listed = models.names()
 
-    assert len(set(listed)) == len(listed) == 25
+    assert len(set(listed)) == len(listed) == 27
     with torch.device("meta"):
         assert all(isinstance(models.create(name), nn.Module) for name in listed)
 

@@ -93,10 +93,24 @@ def test_against_the_papers_plan_by_hand(write: Write) -> None:
     assert gp["regret"]["mean"] == pytest.approx(75 - (75 + 69.7) / 2)  # its own landscape's best
     assert gp["below_best_of_both"] == pytest.approx(80 - (75 + 69.7) / 2)
     assert gp["at_cost_of"]["paper"]["cost"] == 8
+    # −4 and −0.3: mean −2.15, and 12.706 · 3.7/√2 / √2 to either side
+    assert gp["over_paper"]["mean"] == pytest.approx(-2.15)
+    assert gp["over_paper"]["half_width"] == pytest.approx(12.706 * 3.7 / 2, rel=1e-4)
+    assert gp["over_paper_at_its_cost"] == gp["over_paper"]  # its answers are there at 1 T_max
+    late = Summary(other.entry, (trace((1, 72), (9, 75), cost=9), other.traces[1]))
+    before = result.over_paper(late, cost=8)
+    assert before is not None
+    assert before.mean == pytest.approx((72 - 79 + 69.7 - 70) / 2)
+    slow = Summary(other.entry, (trace((9, 75), cost=9), other.traces[1]))
+    assert result.over_paper(slow, cost=8) is None
     alone = SettingResult("small", (decay,), (other,))
     assert alone.near_paper(other) is None
+    assert alone.over_paper(other) is None
     table = table_of(result, replays=2)
-    assert table.columns[-2:] == ("at 8 T_max", "near paper's")
+    assert table.columns[-4:-2] == ("at 8 T_max", "near paper's")
+    assert table.columns[-2:] == ("− paper's, at 8 T_max", "− paper's, at the end")
+    assert table.rows[0][-3:] == ("–", "–", "–")
+    assert table.rows[1][-3:] == ("50 %", *["−2.15 [−25.66, +21.36]"] * 2)
     assert table.rows[1][:5] == ("Bayesian (GP)", "lr × weight decay", "9.0", "72.35", "2.65")
     assert "best of both: 80.00 %" in table.notes
     assert "1 seed, so without noise" in table.notes[0]
@@ -108,7 +122,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], files: list[str], tmp_p
     code, printed, said = call(capsys, *arguments, "--out", str(out))
     assert code == 0
     assert "small: TPE, lr × weight decay is done" in said
-    assert "successive halving" in printed
+    assert "successive" in printed  # the second word may be under it
     assert sorted(path.name for path in out.iterdir()) == ["regret.png", "replay.json", "table.md"]
     assert (out / "regret.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "table.md").read_text().startswith("## small\n\n| search | over | cost |")

@@ -52,6 +52,7 @@ def test_an_experiment_that_is_killed_goes_on_and_finds_the_same(tmp_path: Path)
     while not trainings(out):
         assert driver.poll() is None
         time.sleep(0.05)
+    driver.send_signal(signal.SIGSTOP)  # it starts no more trainings, however long the next takes
     second = start(out, "fig2")
     _, said = second.communicate(timeout=120)
     assert second.returncode == 2

@@ -1,67 +1,33 @@
-"""What the README and the pages show is so: commands parse, messages are ours, costs counted."""
+"""What the README and the pages say is so: files are there, messages are ours, costs counted."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
-import typer
+from pages import PAGES, README, ROOT, blocks
 
 from fixnorm import recipes
-from fixnorm.commands.app import app
 from fixnorm.reproduce.cost import Counter
 from fixnorm.tuning.estimate import training_images
-
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def shown_commands(text: str) -> list[str]:
-    """``fixnorm …`` in shell blocks, by torchrun or not, and in the text; without comments."""
-    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    found = [
-        match[1]
-        for line in lines
-        if (match := re.search(r"(?:^|^\$ |^exec |/bin/|-m |&& )fixnorm (.*)$", line))
-    ]
-    inline = re.findall(r"`fixnorm ([^`]+)`", text)  # a command named, or given in whole
-    return [*found, *(command for command in inline if " " in command)]
-
-
-def parsed(command: str) -> tuple[str, dict[str, object]]:
-    """The command's name and arguments, by the command line's own parser; nothing is run."""
-    words = shlex.split(command, comments=True)
-    if words[0].startswith("--"):  # an option of all commands
-        words = words[1:]
-    group = typer.main.get_command(app)
-    return words[0], group.commands[words[0]].make_context(words[0], words[1:]).params
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_parse(page: Path) -> None:
-    for command in shown_commands(page.read_text()):
-        name, arguments = parsed(command)
-        if name in ("train", "tune") and arguments["recipe"] != "RECIPE":
-            recipes.get(str(arguments["recipe"]))
-
-
-def test_a_wrong_command_is_noticed() -> None:
-    text = "```sh\nfixnorm train digits --epochs 3  # an option it has not\n```"
-    with pytest.raises(Exception, match="No such option: --epochs"):
-        parsed(*shown_commands(text))
-    (split,) = shown_commands("```sh\ntorchrun -m fixnorm train \\\n  digits\n```")
-    assert split.split() == ["train", "digits"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_scripts_that_commands_name_are_there(page: Path) -> None:
     for script in re.findall(r"python (\w+/\w+\.py)", page.read_text()):
         assert (ROOT / script).exists()
+
+
+def test_the_map_of_the_code_is_the_code() -> None:
+    (drawn,) = [block for block in blocks(README, "") if block.startswith("src/fixnorm/")]
+    names = {line.split()[0].rstrip("/") for line in drawn.splitlines()[1:]}
+    package = ROOT / "src/fixnorm"
+    assert {name for name in names if not any(package.rglob(name))} == set()
+    folders = {path.name for path in package.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders <= names
 
 
 @cache
