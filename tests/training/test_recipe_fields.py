@@ -81,6 +81,7 @@ def test_every_data_setting_is_a_field_or_the_commands() -> None:
         ({"warmup_epochs": math.nan}, "warmup_epochs: Input should be .* but got nan"),
         ({"batch_size": 10, "accumulate": 4}, "accumulate: batch_size=10 does not divide by 4"),
         ({"ema": 1.0}, "ema: Input should be less than 1 but got 1.0"),
+        ({"ema_on_sphere": True}, "ema_on_sphere: the recipe lacks an average; set ema=0.999"),
         ({"clip": 0.0}, "clip: Input should be greater than 0 but got 0.0"),
         ({"precision": "fp8"}, "precision: Input should be 'fp32', 'bf16' or 'fp16' but got 'fp8'"),
         ({"seed": -1}, "seed: Input should be greater than or equal to 0 but got -1"),

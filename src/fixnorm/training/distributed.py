@@ -58,6 +58,14 @@ class World:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
+    def average_buffers(self, model: nn.Module) -> None:
+        """Give every process the mean of all processes' running statistics."""
+        if self.size > 1:
+            for buffer in model.buffers():
+                if buffer.is_floating_point():
+                    dist.all_reduce(buffer)
+                    buffer /= self.size
+
     def barrier(self) -> None:
         """Wait for all processes."""
         if self.size > 1:

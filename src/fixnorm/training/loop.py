@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.data import OpenSet
+from fixnorm.training.average import settle_average
 from fixnorm.training.checkpoint import Checkpoints
 from fixnorm.training.distributed import World, world
 from fixnorm.training.evaluate import Evaluation, evaluate
@@ -157,14 +158,17 @@ class _Run:
         """Those of all steps that are left, epoch after epoch."""
         while (left := self.times.steps - self.step) > 0:
             epoch, start = divmod(self.step, self.steps_per_epoch)
-            batches = self.data.train.batches(
-                epoch=epoch,
-                batch_size=self.recipe.batch_size,
-                rank=self.world.rank,
-                world_size=self.world.size,
-                start=start,
-            )
-            yield from islice(batches, left)
+            yield from islice(self._epoch_from(epoch, start), left)
+
+    def _epoch_from(self, epoch: int, start: int) -> Iterable[Any]:
+        """This process's share of an epoch's batches."""
+        return self.data.train.batches(
+            epoch=epoch,
+            batch_size=self.recipe.batch_size,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            start=start,
+        )
 
     def _ends_row(self, step: int) -> bool:
         """Whether a line of figures is due once so many steps are done."""
@@ -229,9 +233,10 @@ class _Run:
     def _end_row(self) -> bool:
         """Evaluate, write a line of figures; whether the training has diverged."""
         due = self.step % self.times.evaluation == 0 or self.step == self.times.steps
+        average = self._settle_average() if self.step == self.times.steps else {}
         evaluation = self._evaluate() if due else None
         if evaluation is not None:
-            self.detail = dict(evaluation.score.detail)
+            self.detail = {**evaluation.score.detail, **average}
         lr = self.trainee.optimizer.param_groups[0]["lr"]
         row = metrics_row(
             self.task.metric,
@@ -269,6 +274,17 @@ class _Run:
         """Where the training is, in its own unit: ``("epoch", 3, 15)``."""
         steps = self.steps_per_epoch if self.recipe.unit == "epochs" else 1
         return self.recipe.unit.removesuffix("s"), self.step // steps, self.recipe.length
+
+    def _settle_average(self) -> dict[str, float]:
+        """What is evaluated is what the average is to be."""
+        wanted = self.recipe.ema_on_sphere
+        batches = self._epoch_from(self.step // self.steps_per_epoch, 0) if wanted else None
+        return settle_average(self.trainee, batches, self._forward, self.world)
+
+    def _forward(self, model: nn.Module, batch: Any) -> Any:
+        part = self.task.part(batch, self.world.device, self.memory_format)
+        with self._autocast():
+            return model(*part.inputs)
 
     def _evaluate(self) -> Evaluation:
         model = self.trainee.evaluated

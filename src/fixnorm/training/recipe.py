@@ -72,6 +72,9 @@ class Recipe(BaseModel, ABC):
     """Of ``sgd``."""
     ema: float | None = Field(default=None, gt=0, lt=1)
     """Decay of an exponential moving average of the weights, which is then what is evaluated."""
+    ema_on_sphere: bool = False
+    """In the end, bring the average back to the norm that was kept and take its batch statistics
+    anew, in one pass over the training images."""
     accumulate: int = Field(default=1, ge=1)
     """Parts a process's share of the batch is split into, one backward pass each."""
     clip: float | None = Field(default=None, gt=0)
@@ -108,6 +111,10 @@ class Recipe(BaseModel, ABC):
                 f"weight_decay: method {self.method!r} has none but got {self.weight_decay}; "
                 "set weight_decay=0 or method=weight-decay"
             )
+        if self.ema_on_sphere and (self.ema is None or self.method == "weight-decay"):
+            lacks = "an average" if self.ema is None else "a norm that is kept"
+            needed = "ema=0.999" if self.ema is None else "method=fixnorm"
+            raise ValueError(f"ema_on_sphere: the recipe lacks {lacks}; set {needed}")
         if self.batch_size % self.accumulate:
             raise ValueError(
                 f"accumulate: batch_size={self.batch_size} does not divide by {self.accumulate}"
