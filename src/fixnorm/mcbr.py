@@ -67,7 +67,7 @@ def mean_cross_boundary_risk(features: Tensor, labels: Tensor, weight: Tensor) -
 
     Rounding: a cosine is off by about 1e-16·(‖W_j‖² + ‖W_k‖²)/‖W_j − W_k‖².
 
-    Example:
+    Examples:
         >>> weight = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # the boundary's normal: (−1, 1)/√2
         >>> features = torch.tensor([[2.0, 0.0]])
         >>> mean_cross_boundary_risk(features, torch.tensor([0]), weight)  # −1/√2
