@@ -2,9 +2,10 @@
 
     python benchmarks/beyond_cnns.py --data cifar10 --out runs/beyond --json beyond_cnns.json
 
-Every side gets the same search, six points with seed 0: three learning rates, a fourth beyond the
-edge or beside the best, then two more values of the other number (weight decay or alpha) at the
-best learning rate. What wins is trained again with seeds 1 to 3, which took no part in the choice.
+Every side gets the same search with seed 0: three learning rates, then one beyond the edge as long
+as the best is there, or one beside the best, then two more values of the other number (weight decay
+or alpha) at the best learning rate. What wins is trained again with seeds 1 to 3, which took no
+part in the choice.
 
 Trainings that are done are not done again: the same command goes on after an interruption. The
 JSON file is written after each side and holds what is there so far.
@@ -23,11 +24,14 @@ from typing import Any
 
 from fixnorm import recipes
 from fixnorm.groups import Method
+from fixnorm.report.statistics import mean_of, paired
 from fixnorm.training import ClassificationRecipe, RunOptions, changed, train
 from fixnorm.training.view import ProgressView
 
 MODELS = ("micronet-vit", "micronet-convnext")
 SEEDS = (1, 2, 3)
+BEYOND = 3
+"""How many learning rates may follow the first three."""
 COMMAND = "python benchmarks/beyond_cnns.py --data DIR --out RUNS --json results/beyond_cnns.json"
 
 
@@ -79,9 +83,14 @@ Train = Callable[[Point], Point]
 
 
 def search(side: Side, trained: Train) -> list[Point]:
-    """The six points of one side."""
+    """The points of one side: learning rates, then the other number at the best of them."""
     points = [trained(Point(lr=lr, other=side.others[0])) for lr in side.lrs]
-    points.append(trained(Point(lr=fourth_lr(points), other=side.others[0])))
+    for _ in range(BEYOND):
+        inside = 0 < points.index(best(points)) < len(points) - 1
+        points.append(trained(Point(lr=next_lr(points), other=side.others[0])))
+        points.sort(key=lambda point: point.lr)
+        if inside:
+            break
     at = best(points)
     for other in side.others[1:]:
         scale = at.largest_scale
@@ -92,7 +101,7 @@ def search(side: Side, trained: Train) -> list[Point]:
     return points
 
 
-def fourth_lr(points: list[Point]) -> float:
+def next_lr(points: list[Point]) -> float:
     """Beyond the edge if the best is there, else halfway to its better neighbour."""
     lrs, top = [p.lr for p in points], points.index(best(points))
     if top == 0:
@@ -162,23 +171,31 @@ def told(side: Side, point: Point) -> dict[str, Any]:
 
 
 def table(outcomes: list[dict[str, Any]]) -> str:
-    lines = ["| model | training | setting | accuracy (%) | g/√C | seconds |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = [
+        "| model | training | setting | accuracy (%) | − AdamW + weight decay | g/√C | seconds |"
+    ]
+    lines.append("|---|---|---|---:|---:|---:|---:|")
+    references = {o["model"]: scores_of(o) for o in outcomes if o["side"] == SIDES[0].name}
     for outcome in outcomes:
-        finals = outcome["finals"]
-        if not finals:
-            continue
-        scores = [f["accuracy"] for f in finals]
-        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        setting = f"lr {finals[0]['lr']:g}, {outcome['other']} {finals[0][outcome['other']]:g}"
-        scale = finals[0]["largest_scale"]
-        lines.append(
-            f"| `{outcome['model']}` | {outcome['side']} | {setting} "
-            f"| {statistics.fmean(scores):.2f} ± {spread:.2f} "
-            f"| {'' if scale is None else f'{scale:.2f}'} "
-            f"| {statistics.median(f['seconds'] for f in finals):.0f} |"
+        finals, scores = outcome["finals"], scores_of(outcome)
+        scale, other = finals[0]["largest_scale"], outcome["other"]
+        first = outcome["side"] == SIDES[0].name
+        cells = (
+            f"`{outcome['model']}`",
+            outcome["side"],
+            f"lr {finals[0]['lr']:g}, {other} {finals[0][other]:g}",
+            mean_of(scores).spread(),
+            "" if first else paired(scores, references[outcome["model"]]).interval(),
+            "" if scale is None else f"{scale:.2f}",
+            f"{statistics.median(f['seconds'] for f in finals):.0f}",
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def scores_of(outcome: dict[str, Any]) -> list[float]:
+    """0 where a training diverged."""
+    return [final["accuracy"] or 0.0 for final in outcome["finals"]]
 
 
 def main() -> None:
