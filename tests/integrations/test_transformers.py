@@ -12,6 +12,7 @@ from frameworks import Rescales, fixed_of, run, true_norm
 
 import fixnorm
 from fixnorm.attach import handle_of
+from fixnorm.groups import TARGET
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -155,6 +156,21 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert resumed["norm"] == pytest.approx(whole["target"], rel=1e-6)
     for name, value in whole["weights"].items():
         assert torch.equal(resumed["weights"][name], value), name
+
+
+def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> None:
+    """Not the norm that is found when training goes on: here the saved one is twice as large."""
+    options = {"save_strategy": "steps", "save_steps": 3, "lr_scheduler_type": "constant"}
+    trainer(tmp_path, max_steps=3, **options).train()
+    file = tmp_path / "checkpoint-3" / "optimizer.pt"
+    state = torch.load(file, weights_only=True)
+    (group,) = [group for group in state["param_groups"] if TARGET in group]
+    group[TARGET] *= 2
+    torch.save(state, file)
+    made = trainer(tmp_path, max_steps=5, **options)
+    made.train(resume_from_checkpoint=str(file.parent))
+    assert seen.targets[3:] == [2 * seen.targets[0]] * 2
+    assert true_norm(fixed_of(made.optimizer)[1]) == pytest.approx(2 * seen.targets[0], rel=1e-6)
 
 
 def test_transformers_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
