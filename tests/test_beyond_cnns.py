@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import math
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -13,6 +20,8 @@ from torch import Tensor, nn
 import fixnorm
 from fixnorm import models
 from fixnorm.layers import is_scaled
+
+ROOT = Path(__file__).parent.parent
 
 VIT = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
 SWIN = {"img_size": 32, "window_size": 4, "embed_dim": 8, "depths": (2, 2), "num_heads": (2, 2)}
@@ -151,3 +160,47 @@ def test_adam_moves_a_scale_by_lr_a_step_and_a_plain_norm_by_far_more() -> None:
         optimizer.step()
     assert layer.g.item() == pytest.approx(8.0 + lr, abs=1e-5)
     assert plain.weight.norm().item() == pytest.approx(8.0 + lr * 8, abs=1e-5)
+
+
+# -- the comparison --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Any:
+    spec = importlib.util.spec_from_file_location("beyond", ROOT / "benchmarks/beyond_cnns.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["beyond"] = module  # where its dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_stored_table(benchmark: Any) -> None:
+    stored = json.loads((ROOT / "results/beyond_cnns.json").read_text())
+    assert benchmark.table(stored["outcomes"]) in (ROOT / "docs/beyond-cnns.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("top", "expected"),
+    [
+        (3.0, [1, 3, 5.2, 9]),  # inside: one more, towards the better neighbour, then no further
+        (9.0, [1, 3, 9, 16, 27]),  # at the edge: one beyond it, then one beside
+        (300.0, [1, 3, 9, 27, 81, 240]),  # three beyond the edge at most
+        (0.05, [0.037, 0.11, 0.33, 1, 3, 9]),
+    ],
+)
+def test_the_search_leaves_the_edge(benchmark: Any, top: float, expected: list[float]) -> None:
+    side = benchmark.Side(method="fixnorm", optimizer="sgd", lrs=(1, 3, 9), others=(4.0, 2.0, 0.5))
+
+    def trained(point: Any) -> Any:
+        accuracy = -abs(math.log(point.lr / top)) + 0.01 * math.log(point.lr) - point.other / 100
+        return replace(point, accuracy=accuracy, largest_scale=min(point.other, 1.0), seconds=9.0)
+
+    points = benchmark.search(side, trained)
+    assert [point.lr for point in points[:-2]] == pytest.approx(expected, rel=0.03)
+    best = min(expected, key=lambda lr: abs(math.log(lr / top)))
+    free, last = points[-2:]
+    assert (free.other, free.free, free.seconds) == (2.0, True, 0.0)  # g never exceeded 1
+    assert (last.other, last.free, last.seconds) == (0.5, False, 9.0)
+    assert last.lr == pytest.approx(best, rel=0.03)

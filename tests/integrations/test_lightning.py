@@ -13,6 +13,7 @@ from torch import Tensor
 
 import fixnorm
 from fixnorm.attach import handle_of
+from fixnorm.groups import TARGET
 
 pytest.importorskip("lightning")
 from lightning.pytorch.loggers.logger import Logger
@@ -181,6 +182,23 @@ def test_two_processes(tmp_path: Path) -> None:
     assert first["norm"] == pytest.approx(first["target"], rel=1e-6)
     trained = [name for name, _ in net().named_parameters()]
     assert all(torch.equal(first["weights"][n], second["weights"][n]) for n in trained)
+
+
+def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> None:
+    """Not the norm that is found when training goes on: here the saved one is twice as large."""
+    first = trainer(tmp_path, FixNormCallback(), max_epochs=1)
+    first.fit(Classifier())
+    file = tmp_path / "doubled.ckpt"
+    first.save_checkpoint(file)
+    state = torch.load(file, weights_only=True)
+    (group,) = [g for g in state["optimizer_states"][0]["param_groups"] if TARGET in g]
+    group[TARGET] *= 2
+    torch.save(state, file)
+    second = trainer(tmp_path, FixNormCallback(), max_epochs=2)
+    second.fit(Classifier(), ckpt_path=file)
+    assert seen.targets[STEPS:] == [2 * seen.targets[0]] * STEPS
+    weights = fixed_of(second.optimizers[0])[1]
+    assert true_norm(weights) == pytest.approx(2 * seen.targets[0], rel=1e-6)
 
 
 def test_lightning_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
