@@ -84,7 +84,7 @@ def test_attach_after_load_takes_the_saved_target() -> None:
     assert true_norm(optimizer.param_groups[0]["params"]) == pytest.approx(12.5, rel=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning")
+@pytest.mark.filterwarnings("ignore:(torch.distributed is|TypedStorage is deprecated):UserWarning")
 @pytest.mark.parametrize("flatten", [False, True])
 def test_distributed_checkpoint(tmp_path: Path, flatten: bool) -> None:
     options = StateDictOptions(flatten_optimizer_state_dict=flatten)

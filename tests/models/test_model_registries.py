@@ -8,11 +8,8 @@ from fixnorm import models
 
 
 def test_timm_models_take_every_option() -> None:
-    with torch.device("meta"):
-        model = models.create(
-            "timm/regnety_002", num_classes=7, in_chans=1, drop=0.2, drop_path=0.1
-        )
-        logits = model.eval()(torch.empty(2, 1, 64, 64))
+    model = models.create("timm/regnety_002", num_classes=7, in_chans=1, drop=0.2, drop_path=0.1)
+    logits = model.eval()(torch.empty(2, 1, 64, 64))
 
     assert logits.shape == (2, 7)
     assert models.input_size(model) == (1, 224, 224)
