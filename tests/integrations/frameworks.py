@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -97,6 +98,16 @@ def run(script: str, *arguments: object, expect: int = 0) -> str:
     )
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout
+
+
+def assert_goes_on(killed: Path, whole: Path, *, steps: int, left: int) -> None:
+    """A run that was killed and resumed ended as the whole one did, in the steps that were left."""
+    end, expected = (torch.load(file, weights_only=True) for file in (killed, whole))
+    assert expected["targets"] == [expected["target"]] * steps
+    assert end["targets"] == [expected["target"]] * left
+    assert end["norm"] == pytest.approx(expected["target"], rel=1e-6)
+    for name, value in expected["weights"].items():
+        assert torch.equal(end["weights"][name], value), name
 
 
 def die() -> None:

@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from processes import train_under_torchrun
-from safetensors.torch import load_file
+from small_runs import digits, small, trained, weights_of
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
-from fixnorm import recipes
-from fixnorm.data import open_data
-from fixnorm.groups import Method
-from fixnorm.training import Recipe, RunOptions, changed, train
+from fixnorm.training import changed
 from fixnorm.training.checkpoint import read
 from fixnorm.training.rebuild import rebuild
 from small_nets import true_norm
-
-
-def small(method: Method = "fixnorm", **changes: Any) -> Recipe:
-    """80 digits in two batches, three epochs: six steps."""
-    fields: dict[str, Any] = {
-        "epochs": 3,
-        "warmup_epochs": 1,
-        "train_per_class": 8,
-        "val_per_class": 9,
-        "batch_size": 40,
-        "ema": 0.5,
-    }
-    return changed(recipes.get("digits", method), **(fields | changes))
-
-
-def trained(recipe: Recipe, out: Path) -> dict[str, Any]:
-    quiet = RunOptions(checkpoint_steps=1, keep=100, tensorboard=False)
-    return train(recipe, data=None, out=out, options=quiet)
-
-
-def kept(out: Path) -> dict[str, Tensor]:
-    return load_file(out / "weights.safetensors")
 
 
 def fixed(weights: dict[str, Tensor]) -> list[Tensor]:
@@ -50,11 +24,11 @@ def fixed(weights: dict[str, Tensor]) -> list[Tensor]:
 
 
 def test_the_average_is_brought_back_and_has_its_own_statistics(tmp_path: Path) -> None:
-    recipe = small(ema_on_sphere=True)
+    recipe = small(ema=0.5, ema_on_sphere=True)
     result = trained(recipe, tmp_path / "back")
     inside = trained(changed(recipe, ema_on_sphere=False), tmp_path / "inside")
     target = read(tmp_path / "back/checkpoints/step-000000006.ckpt")["optimizer"]["param_groups"][0]
-    was, now = kept(tmp_path / "inside"), kept(tmp_path / "back")
+    was, now = weights_of(tmp_path / "inside"), weights_of(tmp_path / "back")
 
     ratio = true_norm(fixed(was)) / target["fixnorm_target"]
     assert ratio < 0.9999
@@ -66,7 +40,7 @@ def test_the_average_is_brought_back_and_has_its_own_statistics(tmp_path: Path) 
             torch.testing.assert_close(now[name], weight / ratio, rtol=1e-5, atol=1e-6)
 
     model = rebuild(tmp_path / "back")  # torch's own pass over the next epoch's batches
-    data = open_data("digits", None, settings=recipe.data_settings(), seed=recipe.seed)
+    data = digits(recipe)
     update_bn((b.images for b in data.train.batches(epoch=3, batch_size=40)), model)
     statistics = [name for name in now if "running" in name]
     assert len(statistics) > 10
@@ -80,38 +54,38 @@ def test_the_average_is_brought_back_and_has_its_own_statistics(tmp_path: Path) 
 
 def test_a_run_that_ends_again_is_not_settled_twice(tmp_path: Path) -> None:
     """Killed between its last checkpoint and its result."""
-    recipe, out = small(ema_on_sphere=True), tmp_path / "run"
-    before, weights = trained(recipe, out), kept(out)
+    recipe, out = small(ema=0.5, ema_on_sphere=True), tmp_path / "run"
+    before, weights = trained(recipe, out), weights_of(out)
     (out / "result.json").unlink()
     (out / "weights.safetensors").unlink()
     after = trained(recipe, out)
     assert after["detail"] == before["detail"]
-    assert all(torch.equal(weight, weights[name]) for name, weight in kept(out).items())
+    assert all(torch.equal(weight, weights[name]) for name, weight in weights_of(out).items())
 
 
 def test_no_average_no_ratio(tmp_path: Path) -> None:
-    assert trained(small(ema=None), tmp_path / "run")["detail"] == {}
-    assert trained(small("weight-decay"), tmp_path / "decayed")["detail"] == {}
+    assert trained(small(), tmp_path / "run")["detail"] == {}
+    assert trained(small(ema=0.5, method="weight-decay"), tmp_path / "decayed")["detail"] == {}
 
 
 def test_a_norm_that_is_not_kept_is_no_sphere() -> None:
     with pytest.raises(ValueError, match="lacks a norm that is kept; set method=fixnorm"):
-        small("weight-decay", ema_on_sphere=True)
+        small(ema=0.5, method="weight-decay", ema_on_sphere=True)
 
 
 @pytest.mark.slow
 def test_two_processes_share_their_statistics(tmp_path: Path) -> None:
-    recipe, out = small(ema_on_sphere=True), tmp_path / "run"
+    recipe, out = small(ema=0.5, ema_on_sphere=True), tmp_path / "run"
     train_under_torchrun({out: recipe}, data=None, place=tmp_path)
     assert 0.9 < json.loads((out / "result.json").read_text())["detail"]["ema_ratio"] < 0.9999
-    data = open_data("digits", None, settings=recipe.data_settings(), seed=recipe.seed)
+    data = digits(recipe)
     shares = []
     for rank in range(2):
         model = rebuild(out)
         batches = data.train.batches(epoch=3, batch_size=40, rank=rank, world_size=2)
         update_bn((batch.images for batch in batches), model)
         shares.append(model.state_dict())
-    weights = kept(out)
+    weights = weights_of(out)
     for name in (name for name in weights if "running" in name):
         mean = (shares[0][name] + shares[1][name]) / 2
         torch.testing.assert_close(weights[name], mean, rtol=1e-4, atol=1e-5)

@@ -15,17 +15,16 @@ import pytest
 import torch
 from processes import train_under_torchrun
 from rich.console import Console
-from safetensors.torch import load_file
+from small_runs import digits, small, trained, weights_of
 from torch import Tensor, nn
 
 import fixnorm
-from fixnorm import recipes
 from fixnorm.commands import run
-from fixnorm.data import Data, open_data
+from fixnorm.data import Data
 from fixnorm.groups import Method
 from fixnorm.models import create, features_and_logits
 from fixnorm.norm import weight_norms
-from fixnorm.training import Recipe, RunOptions, changed, loop, train
+from fixnorm.training import Recipe, changed, loop, train
 from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
 from fixnorm.training.rebuild import rebuild
@@ -37,24 +36,6 @@ from small_nets import true_norm
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 NO_BATCH_STATISTICS = "timm/test_efficientnet_gn"
 """GroupNorm alone: a batch may be split and the gradients still add up."""
-
-
-def small(**changes: Any) -> Recipe:
-    """80 digits in two batches, three epochs: six steps."""
-    method: Method = changes.pop("method", "fixnorm")
-    fields: dict[str, Any] = {
-        "epochs": 3,
-        "warmup_epochs": 1,
-        "train_per_class": 8,
-        "val_per_class": 9,
-        "batch_size": 40,
-        "mcbr_every": 1,
-    }
-    return changed(recipes.get("digits", method), **(fields | changes))
-
-
-def digits(recipe: Recipe) -> Data:
-    return open_data("digits", None, settings=recipe.data_settings(), seed=recipe.seed)
 
 
 class Steps(View):
@@ -71,15 +52,6 @@ class Steps(View):
         assert figures is not None
         self.lr.append(figures["lr"])
         self.loss.append(figures["loss"])
-
-
-def trained(recipe: Recipe, out: Path, view: View | None = None) -> dict[str, Any]:
-    quiet = RunOptions(checkpoint_steps=1, keep=100, tensorboard=False)
-    return train(recipe, data=None, out=out, options=quiet, view=view)
-
-
-def weights_of(out: Path) -> dict[str, Tensor]:
-    return load_file(out / "weights.safetensors")
 
 
 def rows_of(out: Path) -> list[dict[str, str]]:

@@ -54,20 +54,14 @@ def optimize(
         margin: of ``unimodal``, the difference in accuracy that noise does not explain.
     """
     search = PlanSearch(study, space=space, plan=plan, margin=margin)
-    cause: Exception | None = None
     while (trial := search.ask()) is not None:
         try:
             found = objective(trial)
         except Exception as error:
             search.tell_failed(trial, error)
-            cause = error
         else:
             search.tell(trial, found)
-    best = search.best()
-    if best is None:
-        reason = "its accuracy is no number" if cause is None else repr(cause)
-        raise ValueError(f"every training diverged or failed, the last: {reason}") from cause
-    return best
+    return search.answer()
 
 
 class PlanSearch:
@@ -94,6 +88,7 @@ class PlanSearch:
         self._study = Study.around(study, settings=settings, distributions=strategy.distributions())
         self._source = strategy.source(self._study)
         self._running: dict[int, Job] = {}
+        self._error: Exception | None = None
 
     @property
     def running(self) -> int:
@@ -123,10 +118,21 @@ class PlanSearch:
     def tell_failed(self, trial: optuna.Trial, error: Exception) -> None:
         """The training raised an error: its slot is closed."""
         self._study.end(self._taken(trial), failed(error))
+        self._error = error
 
     def best(self) -> Best | None:
         """The answer; before the end, the best so far; none if nothing was trained."""
         return self._source.best()
+
+    def answer(self) -> Best:
+        """The answer of a search that is over; an error with its cause if nothing was trained."""
+        best = self.best()
+        if best is None:
+            reason = "its accuracy is no number" if self._error is None else repr(self._error)
+            raise ValueError(
+                f"every training diverged or failed, the last: {reason}"
+            ) from self._error
+        return best
 
     def _taken(self, trial: optuna.Trial) -> Job:
         if trial.number not in self._running:

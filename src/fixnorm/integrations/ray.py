@@ -59,7 +59,6 @@ def optimize(
     search = PlanSearch(study, space=space, plan=plan, margin=margin)
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(train)
     running: dict[Any, optuna.Trial] = {}
-    cause: Exception | None = None
     while True:
         while (trial := search.ask()) is not None:
             seed = {"seed": seed_of(trial)} if space.seeds > 1 else {}
@@ -72,12 +71,7 @@ def optimize(
         try:
             found = ray.get(ready[0])
         except ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None) or error
-            search.tell_failed(trial, cause)
+            search.tell_failed(trial, getattr(error, "cause", None) or error)
         else:
             search.tell(trial, found)
-    best = search.best()
-    if best is None:
-        reason = "its accuracy is no number" if cause is None else repr(cause)
-        raise ValueError(f"every training diverged or failed, the last: {reason}") from cause
-    return best
+    return search.answer()
