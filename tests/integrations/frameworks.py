@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -79,6 +80,15 @@ def rescales() -> Iterator[Rescales]:
 
 def true_norm(weights: list[Tensor]) -> float:
     return sum(w.detach().double().square().sum().item() for w in weights) ** 0.5
+
+
+def need_ray() -> Any:
+    """As our engine imports it: what it prints is settled by the first import of a process."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed")
+    from fixnorm.tuning.engines import ray_tasks
+
+    return ray_tasks._imported()
 
 
 def fixed_of(optimizer: torch.optim.Optimizer) -> tuple[float, list[Tensor]]:

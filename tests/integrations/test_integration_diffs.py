@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import CLASSES, Rescales, images, loss
+from frameworks import CLASSES, Rescales, images, loss, need_ray
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -128,7 +128,7 @@ def test_the_changed_ray_script_calls_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real thing is in test_ray_function.py; starting a cluster takes ten seconds."""
-    pytest.importorskip("ray")
+    need_ray()
     import inspect
 
     import optuna

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from frameworks import need_ray
 
-pytest.importorskip("ray")
 pytest.importorskip("optuna")
 import optuna
 
@@ -26,9 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _cluster() -> Iterator[None]:
-    from fixnorm.tuning.engines import ray_tasks
-
-    ray = ray_tasks._imported()
+    ray = need_ray()
     ray.init(
         address="local",
         num_cpus=2,
