@@ -100,3 +100,12 @@ def learnable_batches(count: int, shape: tuple[int, ...] = IMAGES) -> list[tuple
 def true_norm(tensors: list[Tensor]) -> float:
     """The joint norm, summed in float64."""
     return sum(t.detach().double().square().sum().item() for t in tensors) ** 0.5
+
+
+def state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def changed(before: dict[str, Tensor], module: nn.Module) -> set[str]:
+    after = module.state_dict()
+    return {name for name in before if not torch.equal(before[name], after[name])}

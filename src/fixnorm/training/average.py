@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from fixnorm.averages import measure_average, project_average_, update_statistics_
+from fixnorm.averages import measure_average, project_average_
+from fixnorm.batch_statistics import update_statistics_
 from fixnorm.training.distributed import World
 from fixnorm.training.setup import Trainee
 
