@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 import fixnorm
 from fixnorm.groups import TARGET
+from small_nets import true_norm
 
 attaching: Any = sys.modules["fixnorm.attach"]
 IMAGES, CLASSES = 32, 4
@@ -78,10 +79,6 @@ def rescales() -> Iterator[Rescales]:
         attaching.rescale_ = do
 
 
-def true_norm(weights: list[Tensor]) -> float:
-    return sum(w.detach().double().square().sum().item() for w in weights) ** 0.5
-
-
 def need_ray() -> Any:
     """As our engine imports it: what it prints is settled by the first import of a process."""
     if importlib.util.find_spec("ray") is None:
@@ -99,11 +96,13 @@ def fixed_of(optimizer: torch.optim.Optimizer) -> tuple[float, list[Tensor]]:
 
 def run(script: str, *arguments: object, expect: int = 0) -> str:
     """Run a script of this folder; ``-9`` is one that kills itself."""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / script), *map(str, arguments)],
+        [sys.executable, str(here / script), *map(str, arguments)],
         capture_output=True,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": paths},
         check=False,
     )
     assert done.returncode == expect, done.stdout + done.stderr

@@ -1,11 +1,9 @@
-"""The loop, held against a slow twin, and its options one by one."""
+"""The options of the loop, one by one."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,16 +13,25 @@ import pytest
 import torch
 from processes import train_under_torchrun
 from rich.console import Console
-from small_runs import digits, small, trained, weights_of
+from small_runs import (
+    NO_BATCH_STATISTICS,
+    accuracy,
+    assert_close,
+    digits,
+    rows_of,
+    small,
+    trained,
+    weights_of,
+)
 from torch import Tensor, nn
+from twin import Twin
 
 import fixnorm
 from fixnorm.commands import run
-from fixnorm.data import Data
 from fixnorm.groups import Method
-from fixnorm.models import create, features_and_logits
+from fixnorm.models import features_and_logits
 from fixnorm.norm import weight_norms
-from fixnorm.training import Recipe, changed, loop, train
+from fixnorm.training import changed, loop, train
 from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
 from fixnorm.training.rebuild import rebuild
@@ -34,217 +41,6 @@ from fixnorm.training.view import ProgressView, View
 from small_nets import true_norm
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
-NO_BATCH_STATISTICS = "timm/test_efficientnet_gn"
-"""GroupNorm alone: a batch may be split and the gradients still add up."""
-
-
-class Steps(View):
-    """Notes what every step shows."""
-
-    def __init__(self) -> None:
-        self.lr: list[float] = []
-        self.loss: list[float] = []
-
-    def wants_figures(self) -> bool:
-        return True
-
-    def step(self, step: int, figures: Mapping[str, float] | None) -> None:
-        assert figures is not None
-        self.lr.append(figures["lr"])
-        self.loss.append(figures["loss"])
-
-
-def rows_of(out: Path) -> list[dict[str, str]]:
-    with (out / "metrics.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def assert_close(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], tol: float) -> None:
-    assert found.keys() == expected.keys()
-    for name in expected:
-        torch.testing.assert_close(
-            found[name], expected[name], rtol=tol, atol=tol, msg=lambda m, n=name: f"{n}: {m}"
-        )
-
-
-# -- against a slow twin ---------------------------------------------------------------------------
-
-
-def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """The target is (1 − ε) on the label and ε/C on every class."""
-    log_p = logits - logits.exp().sum(1, keepdim=True).log()
-    of_label = log_p[torch.arange(len(labels)), labels]
-    return -((1 - smoothing) * of_label + smoothing * log_p.mean(1)).mean()
-
-
-class Twin:
-    """Weight-decay training written out: no optimizer, no scheduler, no library's loss."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe, self.data = recipe, digits(recipe)
-        torch.manual_seed(recipe.seed)
-        self.model = create(recipe.model, num_classes=10, in_chans=1)
-        self.velocity = {n: torch.zeros_like(p) for n, p in self.model.named_parameters()}
-        self.average: dict[str, Tensor] = {}
-        self.losses: list[float] = []
-        self.lrs: list[float] = []
-        self.train()
-
-    def train(self) -> None:
-        recipe = self.recipe
-        steps = 2 * recipe.epochs
-        warmup = round(2 * recipe.warmup_epochs)
-        for t in range(steps):
-            progress = (t - warmup) / (steps - warmup)
-            eta = (t + 1) / warmup if t < warmup else (1 + math.cos(math.pi * progress)) / 2
-            batches = self.data.train.batches(epoch=t // 2, batch_size=recipe.batch_size)
-            images, labels = list(batches)[t % 2]
-            self.step(t, recipe.lr * eta, images, labels)
-
-    def step(self, t: int, lr: float, images: Tensor, labels: Tensor) -> None:
-        recipe = self.recipe
-        named = dict(self.model.named_parameters())
-        self.lrs.append(lr)
-        total = {n: torch.zeros_like(p) for n, p in named.items()}
-        for part in torch.arange(len(labels)).chunk(recipe.accumulate):
-            loss = smoothed_cross_entropy(
-                self.model(images[part]), labels[part], recipe.label_smoothing
-            )
-            gradients = torch.autograd.grad(loss, list(named.values()))
-            for n, gradient in zip(named, gradients, strict=True):
-                total[n] += gradient * len(part) / len(labels)
-        self.losses.append(loss.item())
-        if recipe.clip is not None:
-            norm = math.sqrt(sum(g.double().square().sum().item() for g in total.values()))
-            total = {n: g * min(1.0, recipe.clip / norm) for n, g in total.items()}
-        with torch.no_grad():
-            for n, p in named.items():
-                decay = recipe.weight_decay if p.ndim > 1 else 0.0
-                gradient = total[n] + decay * p
-                self.velocity[n] = recipe.momentum * self.velocity[n] + gradient
-                p -= lr * (gradient + recipe.momentum * self.velocity[n])  # Nesterov
-            if recipe.ema is not None:
-                self.mix(recipe.ema if t > 1 else 0.0)  # the first steps are not worth keeping
-
-    def mix(self, decay: float) -> None:
-        for n, now in self.model.state_dict().items():
-            old = self.average.get(n, now)
-            mixed = decay * old + (1 - decay) * now if now.is_floating_point() else now
-            self.average[n] = mixed.clone()
-
-    def evaluated(self) -> nn.Module:
-        if self.average:
-            self.model.load_state_dict(self.average)
-        return self.model.eval()
-
-
-@torch.no_grad()
-def accuracy(model: nn.Module, data: Data) -> float:
-    """Percent, all images in one batch."""
-    (batch,) = data.val.eval_batches(batch_size=len(data.val))
-    return 100 * (model(batch.images).argmax(1) == batch.labels).double().mean().item()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"label_smoothing": 0.0},
-        {"label_smoothing": 0.4},
-        {"warmup_epochs": 0},
-        {"warmup_epochs": 1.5},
-        {"momentum": 0.0},
-        {"weight_decay": 0.05},
-        {"clip": 0.2},
-        {"clip": 1e9},
-        {"accumulate": 4},
-        {"accumulate": 2, "clip": 0.2},
-        {"ema": 0.8},
-        {"seed": 3},
-        {"model": NO_BATCH_STATISTICS, "image_size": 32},
-    ],
-    ids=lambda changes: ",".join(f"{k}={v}" for k, v in changes.items()) or "as it is",
-)
-def test_a_run_is_the_training_written_out(tmp_path: Path, changes: dict[str, Any]) -> None:
-    recipe = small(method="weight-decay", lr=0.05, channels_last=False, **changes)
-    seen = Steps()
-    result = trained(recipe, tmp_path / "run", seen)
-    twin = Twin(recipe)
-    assert seen.lr == pytest.approx(twin.lrs, rel=1e-12)
-    assert seen.loss == pytest.approx(twin.losses, rel=1e-4)
-    evaluated = twin.evaluated()
-    assert_close(weights_of(tmp_path / "run"), evaluated.state_dict(), 1e-4)
-    assert result["accuracy"] == pytest.approx(accuracy(evaluated, twin.data), abs=1e-9)
-
-
-def test_the_learning_rate_of_every_step(tmp_path: Path) -> None:
-    seen = Steps()
-    trained(small(epochs=4, lr=0.8), tmp_path / "run", seen)
-    assert seen.lr == pytest.approx(
-        [
-            0.4,  # half of the warm-up's two steps
-            0.8,
-            0.8,  # cos 0°
-            0.4 * (1 + math.sqrt(3) / 2),  # cos 30°
-            0.6,
-            0.4,
-            0.2,
-            0.4 * (1 - math.sqrt(3) / 2),
-        ]
-    )
-
-
-def test_the_average_is_what_is_evaluated_and_kept(tmp_path: Path) -> None:
-    recipe = small(ema=0.5)
-    result = trained(recipe, tmp_path / "run")
-    saved = read(tmp_path / "run" / "checkpoints" / "step-000000005.ckpt")
-    kept = weights_of(tmp_path / "run")
-    assert not torch.equal(kept["fc.weight"], saved["model"]["fc.weight"])
-    last = changed(recipe, ema=None)  # the same training, whose last weights are kept
-    trained(last, tmp_path / "plain")
-    now = weights_of(tmp_path / "plain")
-    assert_close(
-        {n: t for n, t in kept.items() if t.is_floating_point()},
-        {n: 0.5 * (saved["ema"][n] + now[n]) for n, t in kept.items() if t.is_floating_point()},
-        1e-6,
-    )
-    assert result["accuracy"] == pytest.approx(
-        accuracy(rebuild(tmp_path / "run"), digits(recipe)), abs=1e-9
-    )
-
-
-def test_parts_of_a_batch_add_up_where_no_batch_statistics_are(tmp_path: Path) -> None:
-    found = {}
-    for parts in (1, 4):
-        recipe = small(model=NO_BATCH_STATISTICS, image_size=32, accumulate=parts)
-        trained(recipe, tmp_path / f"{parts}")
-        found[parts] = weights_of(tmp_path / f"{parts}")
-    assert_close(found[4], found[1], 1e-4)
-
-
-def test_evaluation_may_be_rare_and_comes_last(tmp_path: Path) -> None:
-    result = trained(small(eval_every=2), tmp_path / "run")
-    accuracies = [row["val_accuracy"] for row in rows_of(tmp_path / "run")]
-    assert accuracies[0] == ""
-    assert "" not in accuracies[1:]
-    assert result["accuracy"] == float(accuracies[2])
-
-
-def test_the_angle_of_the_last_step_is_that_of_the_weights(tmp_path: Path) -> None:
-    recipe = small(epochs=1)
-    trained(recipe, tmp_path / "run")
-    start = read(tmp_path / "run" / "checkpoints" / "step-000000001.ckpt")["model"]
-    end = weights_of(tmp_path / "run")
-    conv = [n for n, w in end.items() if w.ndim == 4]
-    angles, norms = [], []
-    for name in conv:
-        a, b = start[name].double().flatten(), end[name].double().flatten()
-        angles.append(math.acos(float(a @ b / (a.norm() * b.norm()))))
-        norms.append(b.norm().item())
-    mean = sum((a * n) ** 2 for a, n in zip(angles, norms, strict=True)) / sum(n**2 for n in norms)
-    row = rows_of(tmp_path / "run")[0]
-    assert float(row["angular_update"]) == pytest.approx(math.sqrt(mean), rel=1e-3)
-    assert float(row["conv_norm"]) == pytest.approx(math.sqrt(sum(n**2 for n in norms)), rel=1e-6)
 
 
 # -- precision, memory layout, compilation ---------------------------------------------------------
