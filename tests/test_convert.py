@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from fixnorm.convert import conversion_of
+from fixnorm.conversion import conversion_of
 from small_nets import GroupNet, MobileNet, ResNet
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ def test_public_names_are_pinned() -> None:
         "Audit",
         "FixNormConv2d",
         "FixNormLinear",
+        "Handle",
         "MeanCrossBoundaryRisk",
         "WeightNormConv2d",
         "WeightNormLinear",
@@ -21,11 +23,17 @@ def test_public_names_are_pinned() -> None:
         "audit",
         "convert",
         "fold",
+        "handle_of",
         "mean_cross_boundary_risk",
         "param_groups",
         "tune",
     ]
     assert all(hasattr(fixnorm, name) for name in fixnorm.__all__)
+
+
+def test_no_module_has_the_name_of_a_public_name() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(fixnorm.__path__)}
+    assert not modules & set(fixnorm.__all__)
 
 
 def test_import_wakes_nothing_but_torch() -> None:

@@ -9,12 +9,12 @@ Three lines in a training script::
 
 from typing import TYPE_CHECKING, Any
 
-from fixnorm.attach import attach
-from fixnorm.audit import Audit, audit
-from fixnorm.convert import convert, fold
+from fixnorm.conversion import convert, fold
 from fixnorm.groups import param_groups
+from fixnorm.hook import Handle, attach, handle_of
 from fixnorm.layers import FixNormConv2d, FixNormLinear, WeightNormConv2d, WeightNormLinear
 from fixnorm.mcbr import MeanCrossBoundaryRisk, mean_cross_boundary_risk
+from fixnorm.roles import Audit, audit
 
 if TYPE_CHECKING:
     from fixnorm.tuning.function import tune
@@ -25,6 +25,7 @@ __all__ = [
     "Audit",
     "FixNormConv2d",
     "FixNormLinear",
+    "Handle",
     "MeanCrossBoundaryRisk",
     "WeightNormConv2d",
     "WeightNormLinear",
@@ -33,6 +34,7 @@ __all__ = [
     "audit",
     "convert",
     "fold",
+    "handle_of",
     "mean_cross_boundary_risk",
     "param_groups",
     "tune",

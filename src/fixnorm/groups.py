@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fixnorm.audit import Sample, audit
-from fixnorm.convert import conversion_of
+from fixnorm.conversion import conversion_of
+from fixnorm.roles import Sample, audit
 
 __all__ = ["TARGET", "Method", "Scope", "param_groups"]
 

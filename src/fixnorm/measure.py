@@ -1,6 +1,6 @@
 """The passes behind the audit: a prepared copy of the model, run forward and backward.
 
-Two forward and three backward passes measure all weights at once; :mod:`fixnorm.audit` says why
+Two forward and three backward passes measure all weights at once; :mod:`fixnorm.roles` says why
 this is enough.
 """
 

@@ -45,7 +45,7 @@ def test_every_page_is_in_the_site(site: Path) -> None:
         ("[a page](nowhere.md)", "nowhere.md"),
         ("[a file](../src/fixnorm/nothing.py)", "which the repository has not"),
         ('<img src="https://example.org/a.png">', "loads from the net"),
-        ("::: fixnorm.attach.nothing", "fixnorm.attach.nothing"),
+        ("::: fixnorm.hook.nothing", "fixnorm.hook.nothing"),
     ],
 )
 def test_what_is_wrong_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:

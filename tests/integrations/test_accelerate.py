@@ -11,7 +11,7 @@ from frameworks import Rescales, assert_goes_on, fixed_of, net, run, true_norm
 
 import fixnorm
 import fixnorm.integrations.accelerate
-from fixnorm.attach import handle_of
+from fixnorm.hook import handle_of
 
 pytest.importorskip("accelerate")
 from accelerate import Accelerator

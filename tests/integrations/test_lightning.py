@@ -12,8 +12,8 @@ from frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, ru
 from torch import Tensor
 
 import fixnorm
-from fixnorm.attach import handle_of
 from fixnorm.groups import TARGET
+from fixnorm.hook import handle_of
 
 pytest.importorskip("lightning")
 from lightning.pytorch.loggers.logger import Logger

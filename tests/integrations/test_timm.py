@@ -12,7 +12,7 @@ from frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, ru
 from torch import nn
 
 import fixnorm
-from fixnorm.attach import handle_of
+from fixnorm.hook import handle_of
 
 pytest.importorskip("timm")
 from timm.optim import Lookahead, optimizer_kwargs

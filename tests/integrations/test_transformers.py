@@ -11,8 +11,8 @@ import torch
 from frameworks import Rescales, assert_goes_on, fixed_of, run, true_norm
 
 import fixnorm
-from fixnorm.attach import handle_of
 from fixnorm.groups import TARGET
+from fixnorm.hook import handle_of
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

@@ -9,8 +9,8 @@ import torch
 import typer
 from rich.console import Console
 
-from fixnorm.audit import audit as measure
 from fixnorm.models import create
+from fixnorm.roles import audit as measure
 
 
 def audit(

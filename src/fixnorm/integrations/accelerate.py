@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fixnorm.attach import Handle
+from fixnorm.hook import Handle
 from fixnorm.integrations.scalars import scalars
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fixnorm.attach import Handle, attach, handle_of
 from fixnorm.groups import TARGET
+from fixnorm.hook import Handle, attach, handle_of
 from fixnorm.integrations.needs import missing
 from fixnorm.integrations.scalars import scalars
 

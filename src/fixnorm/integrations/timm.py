@@ -7,10 +7,10 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from fixnorm.attach import attach
-from fixnorm.audit import Sample
 from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.hook import attach
 from fixnorm.integrations.needs import missing
+from fixnorm.roles import Sample
 
 try:
     from timm import optim
@@ -39,7 +39,7 @@ def create_optimizer_v2(
     """timm's optimizer of that name for a converted model, attached.
 
     The first arguments are those of ``timm.optim.create_optimizer_v2``, and any of its options may
-    follow. ``fixnorm.attach.handle_of(optimizer)`` has the handle.
+    follow. ``fixnorm.handle_of(optimizer)`` has the handle.
 
     Args:
         model: a converted model; a plain one for the methods ``algorithm1`` and ``weight-decay``.

@@ -11,12 +11,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from fixnorm.attach import Handle, handle_of
-from fixnorm.attach import attach as attach_optimizer
-from fixnorm.audit import Sample
 from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.hook import Handle, handle_of
+from fixnorm.hook import attach as attach_optimizer
 from fixnorm.integrations.needs import missing
 from fixnorm.integrations.scalars import scalars
+from fixnorm.roles import Sample
 
 try:
     from transformers import (

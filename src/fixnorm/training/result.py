@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 import fixnorm
-from fixnorm.convert import conversion_of
+from fixnorm.conversion import conversion_of
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.setup import Trainee

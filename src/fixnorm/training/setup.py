@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from fixnorm.attach import Handle
-from fixnorm.audit import audit
-from fixnorm.convert import convert
+from fixnorm.conversion import convert
 from fixnorm.data import OpenSet
+from fixnorm.hook import Handle
 from fixnorm.layers import is_capped, is_scaled
+from fixnorm.roles import audit
 from fixnorm.training.distributed import World
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import Task, task_of

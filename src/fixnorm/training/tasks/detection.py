@@ -11,7 +11,6 @@ from PIL.Image import Image
 from pydantic import Field
 from torch import Tensor, nn
 
-from fixnorm.audit import Sample
 from fixnorm.data import (
     DenseSettings,
     DetectionBatch,
@@ -22,6 +21,7 @@ from fixnorm.data import (
     open_detection,
 )
 from fixnorm.models.detectors import CLASSIFIER, create_detector
+from fixnorm.roles import Sample
 from fixnorm.training.overlays import boxes_overlay
 from fixnorm.training.scores import AveragePrecision
 from fixnorm.training.tasks.dense import DenseRecipe, DenseTask

@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fixnorm.audit import Sample
 from fixnorm.data import (
     IGNORED,
     DenseSettings,
@@ -22,6 +21,7 @@ from fixnorm.data import (
     open_segmentation,
 )
 from fixnorm.models.segmenters import create_segmenter
+from fixnorm.roles import Sample
 from fixnorm.training.overlays import pixels_overlay
 from fixnorm.training.scores import MeanIoU
 from fixnorm.training.tasks.dense import DenseRecipe, DenseTask

@@ -13,8 +13,8 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
-from fixnorm.audit import Sample
 from fixnorm.data import OpenSet, Progress
+from fixnorm.roles import Sample
 from fixnorm.training.recipe import R
 from fixnorm.training.scores import Scorer
 from fixnorm.training.tasks.risk import Head, Risk

@@ -15,9 +15,9 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from fixnorm.audit import Audit, AuditRow, Sample, audit
 from fixnorm.layers import can_be_scaled, checked_alpha, is_capped, is_scaled, scale_, unscale_
 from fixnorm.norm import frobenius
+from fixnorm.roles import Audit, AuditRow, Sample, audit
 
 __all__ = ["Conversion", "Kept", "conversion_of", "convert", "fold"]
 
