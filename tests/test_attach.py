@@ -291,6 +291,12 @@ def test_deepcopied_model_trains_with_groups_of_its_own() -> None:
 TIMM = ["sgdp", "adamp", "lamb", "lars", "nadamw", "lion", "adopt", "lookahead_sgd", "madgradw"]
 
 
+@pytest.mark.tried(
+    "Optimizers",
+    "SGDP, AdamP, LAMB, LARS, NAdamW, Lion, ADOPT, MADGRAD (timm)",
+    "works",
+    "MADGRAD: the norm is kept, its own copy of the weights is not",
+)
 @pytest.mark.parametrize("name", TIMM)
 def test_timm_optimizers(name: str) -> None:
     from timm.optim import create_optimizer_v2

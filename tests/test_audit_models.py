@@ -70,6 +70,12 @@ TIMM = {
 }
 
 
+@pytest.mark.tried(
+    "Models",
+    "timm: ResNet-D, SE-ResNet, MnasNet, MixNet, LeViT, EfficientNet, DenseNet, SqueezeNet, …",
+    "works",
+    "roles as measured",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TIMM)
 def test_timm_models(name: str) -> None:
@@ -99,6 +105,7 @@ def test_vgg_with_and_without_norms(name: str, unnormalised: str) -> None:
     expect(audit, heads={"classifier.6.weight"}, unnormalised=unnormalised)
 
 
+@pytest.mark.tried("Models", "torchvision: DeepLabV3", "works", "two heads")
 @pytest.mark.slow
 def test_deeplab_has_a_main_and_an_auxiliary_head() -> None:
     model = torchvision.models.segmentation.deeplabv3_resnet50(
@@ -131,6 +138,12 @@ def raw_outputs(model: nn.Module) -> dict[str, Tensor]:
 NO_NORM = r"backbone\.fpn\..*|head\..*"
 
 
+@pytest.mark.tried(
+    "Models",
+    "torchvision: RetinaNet",
+    "how to",
+    '`head="head.classification_head.cls_logits"`, a callable as sample',
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "heads"),

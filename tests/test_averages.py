@@ -123,6 +123,9 @@ def test_each_group_has_its_own_target() -> None:
     assert true_norm([average.module.second.weight]) == pytest.approx(4.0)
 
 
+@pytest.mark.tried(
+    "Features of torch", "EMA and SWA averages", "how to", "`fixnorm.averages.project_average_`"
+)
 @pytest.mark.parametrize("kind", ["ema", "swa", "timm"])
 @pytest.mark.parametrize("net", [GroupNet, ResNet])
 def test_averages_of_a_training(net: type[nn.Module], kind: str) -> None:

@@ -44,6 +44,12 @@ def another_layer(model: ResNet) -> None:
     model.extra = nn.Linear(8, 8)
 
 
+@pytest.mark.tried(
+    "Models",
+    "layers replaced, pruned, parametrized or wrapped after `convert`",
+    "refused",
+    "convert last",
+)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -67,6 +73,7 @@ def test_a_changed_model_is_refused_with_the_names(
         fixnorm.param_groups(model)
 
 
+@pytest.mark.tried("Models", "timm's `reset_classifier` after `convert`", "refused", "before it")
 def test_timms_reset_classifier_is_a_change() -> None:
     timm = pytest.importorskip("timm")
     model = timm.create_model("resnet18", num_classes=4)
@@ -141,6 +148,12 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(x.transpose(1, 2))[0].transpose(1, 2))
 
 
+@pytest.mark.tried(
+    "Models",
+    "1-d and 3-d convolutions, transposed ones, LSTM",
+    "works",
+    "recurrent weights stay free, with a warning",
+)
 def test_other_convolutions_are_scaled_and_the_rest_is_warned_of() -> None:
     model = Recurrent()
     x = torch.randn(4, 4, 8)

@@ -147,6 +147,12 @@ LOOPS = {
 }
 
 
+@pytest.mark.tried(
+    "Features of torch",
+    "autocast, `GradScaler`, accumulation, clipping, `torch.compile` of the model",
+    "works",
+    "SGD, Nesterov, AdamW",
+)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -161,6 +167,7 @@ def test_contract(optimizer: str, net: str, loop: str) -> None:
     assert all(not torch.equal(p, w) for p, w in zip(run.fixed, start_weights, strict=True))
 
 
+@pytest.mark.tried("Optimizers", "SGD and AdamW of torch: for-loop, foreach, fused", "works")
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}])
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 def test_every_implementation_of_the_optimizer(kind: Any, options: dict[str, bool]) -> None:
@@ -176,6 +183,7 @@ def test_every_implementation_of_the_optimizer(kind: Any, options: dict[str, boo
         assert true_norm(optimizer.param_groups[0]["params"]) == pytest.approx(target, rel=1e-6)
 
 
+@pytest.mark.tried("Optimizers", "closures (LBFGS)", "works")
 def test_closures() -> None:
     model = ResNet()
     fixnorm.convert(model, alpha=ALPHA)
@@ -197,6 +205,7 @@ def test_closures() -> None:
     assert not torch.equal(model.stem.weight, before)
 
 
+@pytest.mark.tried("Features of torch", "`torch.compile` of `optimizer.step`", "works")
 @pytest.mark.slow
 def test_compiled_optimizer_step() -> None:
     model = ResNet()

@@ -43,10 +43,7 @@ def test_after_convert_no_conv_or_linear_scale_matters(build: type[nn.Module]) -
 def test_fold_gives_the_original_architecture_and_outputs() -> None:
     model = MobileNet(tricks=True)
     names = list(model.state_dict())
-    with pytest.warns(
-        UserWarning, match="classifier starts at 1.42 and is cut to its cap of 0.447"
-    ):
-        fixnorm.convert(model, alpha=0.2)  # capped from the start: the function changed
+    fixnorm.convert(model, alpha=0.2)  # capped from the start: the function changed
     with torch.no_grad():
         model.block[6].expand.g.mul_(3)
     x = torch.randn(4, 3, 12, 12)
@@ -60,6 +57,15 @@ def test_fold_gives_the_original_architecture_and_outputs() -> None:
     torch.testing.assert_close(plain(x), before, rtol=1e-5, atol=1e-6)
     assert not any(isinstance(m, fixnorm.WeightNormConv2d) for m in model.modules())
     fixnorm.convert(model, alpha=1.0)  # and again
+
+
+def test_a_head_that_is_cut_deep_is_told() -> None:
+    """As where logits are divided by a temperature later: no fresh layer starts there."""
+    model = ResNet()
+    with torch.no_grad():
+        model.fc.weight.mul_(40)
+    with pytest.warns(UserWarning, match=r"fc starts at \d+\.?\d* and is cut to its cap of 2\.24"):
+        fixnorm.convert(model, alpha=1.0)
 
 
 def test_pretrained_plain_weights_load_after_convert() -> None:

@@ -183,6 +183,12 @@ def one_process(scope: str) -> tuple[dict[str, Tensor], Figures]:
     return full(model), handle.figures()
 
 
+@pytest.mark.tried(
+    "Features of torch",
+    "DDP; FSDP2, also of some layers only and on a mesh of two dimensions",
+    "works",
+    "`attach` after `fully_shard`",
+)
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("job", ["ddp", "fsdp", "mixed", "hybrid"])
 def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> None:
@@ -203,6 +209,7 @@ def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> No
             assert sharded["heads"][name] == figure
 
 
+@pytest.mark.tried("Features of torch", "`torch.distributed.checkpoint`", "works")
 def test_sharded_checkpoint_keeps_the_target(tmp_path: Path) -> None:
     first, second = run("checkpoint", tmp_path, "global")
     assert all(torch.equal(first[name], second[name]) for name in first)

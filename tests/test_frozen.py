@@ -34,6 +34,12 @@ def fixed(optimizer: torch.optim.Optimizer) -> list[Any]:
     return list(optimizer.param_groups[0]["params"])
 
 
+@pytest.mark.tried(
+    "Features of torch",
+    "weights frozen after `attach`",
+    "works",
+    "they stay bit for bit; the others share what they leave of the norm",
+)
 def test_frozen_features_do_not_drift() -> None:
     model, optimizer = started()
     target = true_norm(fixed(optimizer))
@@ -63,6 +69,12 @@ def test_unfrozen_it_moves_again_and_the_joint_norm_is_as_ever() -> None:
     assert true_norm(fixed(optimizer)) == pytest.approx(target, rel=1e-6)
 
 
+@pytest.mark.tried(
+    "Models",
+    "stochastic layers, mixtures of experts",
+    "works",
+    "a weight without a gradient stays in that step",
+)
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_a_weight_without_a_gradient_in_some_steps(scope: Any) -> None:
     """As under stochastic depth or a mixture of experts."""

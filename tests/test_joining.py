@@ -44,6 +44,12 @@ def weights(model: ResNet) -> list[nn.Parameter]:
     return [model.stem.weight, model.conv1.weight, model.conv2.weight, model.fc.weight]
 
 
+@pytest.mark.tried(
+    "Features of torch",
+    "gradual unfreezing",
+    "how to",
+    "`for g in fixnorm.param_groups(model, beside=optimizer): optimizer.add_param_group(g)`",
+)
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_groups_of_param_groups_join(scope: Any) -> None:
     model, optimizer = head_first(scope)
@@ -65,6 +71,12 @@ def test_groups_of_param_groups_join(scope: Any) -> None:
     assert fixnorm.param_groups(model, scope=scope, beside=optimizer) == []
 
 
+@pytest.mark.tried(
+    "Features of torch",
+    "plain groups that join (`add_param_group`)",
+    "works",
+    "weights that should be fixed join the joint norm",
+)
 def test_a_plain_group_that_holds_weights_to_be_fixed_is_adopted() -> None:
     """What Lightning's BaseFinetuning does, and most loops that unfreeze."""
     model, optimizer = head_first()
@@ -144,6 +156,12 @@ def split(scope: Any = "global") -> tuple[ResNet, torch.optim.Optimizer, torch.o
     return model, first, torch.optim.AdamW([{**fixed, "params": [head]}, rest], lr=0.01)
 
 
+@pytest.mark.tried(
+    "Optimizers",
+    "several optimizers for one model (Muon + AdamW)",
+    "how to",
+    "`fixnorm.attach(first, second)`",
+)
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_optimizers_share_one_joint_norm_whoever_steps_first(first: int) -> None:
     model, *optimizers = split()

@@ -1,4 +1,4 @@
-"""The four layers: their formula, their drop-in behaviour, and torch's own tools on them."""
+"""The layers: their formula, their drop-in behaviour, and torch's own tools on them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import torch
 from torch import nn
 
 import fixnorm
+from fixnorm import layers
 from fixnorm.layers import scale_, unscale_
 from fixnorm.norm import frobenius
 from fixnorm.reference import fixnorm_conv, fixnorm_fc, wn_fc
+from fixnorm.telemetry import head_figures
 
 CONV_OPTIONS: list[dict[str, Any]] = [
     {},
@@ -60,6 +62,56 @@ def test_gradient_in_g_is_zero_above_the_cap_and_not_below() -> None:
         layer(torch.randn(3, 4)).square().sum().backward()
         assert (layer.g.grad.item() == 0.0) is is_zero
         assert layer.weight.grad.any()
+
+
+def test_the_cap_holds_on_both_sides() -> None:
+    layer = fixnorm.FixNormLinear(2, 4, bias=False, alpha=1.0, dtype=torch.float64)  # cap 2
+    x = torch.randn(3, 2, dtype=torch.float64)
+    for g, scale, is_zero in ((-1.5, -1.5, False), (-2.5, -2.0, True), (-70.0, -2.0, True)):
+        with torch.no_grad():
+            layer.g.fill_(g)
+        layer.zero_grad()
+        layer(x).square().sum().backward()
+        assert layer.effective_scale().item() == scale
+        assert (layer.g.grad.item() == 0.0) is is_zero
+        torch.testing.assert_close(layer(x), fixnorm_fc(x, layer.weight, layer.g, 1.0))
+    folded = nn.Sequential(layer)
+    assert head_figures(folded)["0"].saturated
+    before = layer(x)
+    fixnorm.fold(folded)
+    torch.testing.assert_close(folded(x), before)
+
+
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("Conv1d", {"padding": 1, "padding_mode": "circular"}),
+    ("Conv1d", {"groups": 2, "stride": 2}),
+    ("Conv3d", {"padding": "same"}),
+    ("ConvTranspose1d", {"stride": 2, "output_padding": 1}),
+    ("ConvTranspose2d", {"stride": 2, "padding": 1, "groups": 2, "bias": False}),
+    ("ConvTranspose3d", {"dilation": 2}),
+]
+
+
+@pytest.mark.parametrize("alpha", [None, 4.0])
+@pytest.mark.parametrize(("kind", "options"), OTHERS)
+def test_every_convolution_has_its_scaled_layer(
+    kind: str, options: dict[str, Any], alpha: float | None
+) -> None:
+    conv = getattr(nn, kind)(4, 6, 3, dtype=torch.float64, **options)
+    x = torch.randn(2, 4, *[7] * int(kind[-2]), dtype=torch.float64)
+    before = conv(x)
+    scale_(conv, alpha=alpha)
+    assert type(conv) is getattr(layers, ("WeightNorm" if alpha is None else "FixNorm") + kind)
+    torch.testing.assert_close(conv(x), before, rtol=1e-12, atol=1e-12)
+    conv(x).square().sum().backward()
+    assert abs((conv.weight.grad * conv.weight).sum().item()) < 1e-10
+    if alpha is not None:
+        assert conv.cap == 4.0 * math.sqrt(6)  # C is the number of outputs, transposed or not
+    if "stride" in options and kind == "ConvTranspose1d":
+        assert conv(x, output_size=[16]).shape == before.shape
+    unscale_(conv)
+    assert type(conv) is getattr(nn, kind)
+    torch.testing.assert_close(conv(x), before, rtol=1e-12, atol=1e-12)
 
 
 def test_weight_gradient_is_orthogonal_to_the_weight() -> None:

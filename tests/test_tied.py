@@ -29,6 +29,12 @@ class Language(nn.Module):
         return self.lm_head(self.norm(x + torch.tanh(self.mlp(x))))
 
 
+@pytest.mark.tried(
+    "Models",
+    "a head tied to the embedding (GPT-2, nanoGPT)",
+    "refused",
+    'untie it, or `head=(), exclude=["lm_head"]`',
+)
 def test_a_tied_head_is_refused_with_the_tie_and_the_ways_out() -> None:
     with pytest.raises(
         ValueError, match=r"tied to wte \(Embedding\), where its scale matters"
@@ -86,6 +92,9 @@ class Twice(nn.Module):
         return self.fc(torch.tanh(self.b(torch.tanh(self.a(x)))))
 
 
+@pytest.mark.tried(
+    "Models", "tied linear layers", "works", "they share one `g`, and stay tied when folded"
+)
 def test_tied_layers_share_one_scale_in_training_and_stay_tied_when_folded() -> None:
     model, x = Twice(), torch.randn(5, WIDTH)
     before = model(x)

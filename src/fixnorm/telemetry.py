@@ -85,7 +85,7 @@ def group_figures(step: Step) -> Iterator[GroupFigures]:
             factor=factor,
             lr=lr,
             effective_lr=lr / step.target**2,
-            implied_decay=(1 / factor - 1) / lr if lr else math.nan,
+            implied_decay=(1 / factor - 1) / lr if lr and factor else math.nan,
         )
 
 

@@ -79,8 +79,9 @@ class Watch:
     def look(self, spheres: Iterable[Sphere]) -> None:
         """Bring to the host what was measured, and say what is wrong with it."""
         for off in self._off.values():
-            # The sign tells a growing norm from a shrinking one.
-            if abs(ratio := float(off)) > 0:
+            # NaN and −1 are weights that have diverged, which the loss tells.
+            ratio = float(off)
+            if abs(ratio) > 0 and ratio > -1:
                 self._say(
                     "norm",
                     f"fixed weights had {1 + ratio:.4g} times their norm before a step: something "

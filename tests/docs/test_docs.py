@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,16 @@ def test_the_map_of_the_code_is_the_code() -> None:
     assert {name for name in names if not any(package.rglob(name))} == set()
     folders = {path.name for path in package.iterdir() if path.is_dir()} - {"__pycache__"}
     assert folders <= names
+
+
+def test_the_page_of_what_was_tried_is_what_the_tests_say() -> None:
+    spec = importlib.util.spec_from_file_location("page", ROOT / "benchmarks/compatibility_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    written = page.PAGE.read_text()
+    assert page.filled(written, page.tried()) == written
 
 
 @cache

@@ -19,6 +19,7 @@ def sgd(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     return optimizer
 
 
+@pytest.mark.tried("Models", "segmentation_models_pytorch: Unet", "works")
 def test_a_unet_of_segmentation_models_pytorch() -> None:
     package = pytest.importorskip("segmentation_models_pytorch")
     x, y = torch.randn(2, 3, 32, 32), torch.randint(0, 3, (2, 32, 32))
@@ -38,6 +39,7 @@ def test_a_unet_of_segmentation_models_pytorch() -> None:
     )
 
 
+@pytest.mark.tried("Models", "vit-pytorch: SimpleViT", "works")
 def test_a_vit_of_vit_pytorch() -> None:
     package = pytest.importorskip("vit_pytorch")
     x, y = torch.randn(8, 3, 16, 16), torch.arange(8) % 5
@@ -57,6 +59,12 @@ def test_a_vit_of_vit_pytorch() -> None:
     )
 
 
+@pytest.mark.tried(
+    "Models",
+    "ultralytics: YOLOv8, its network and loss",
+    "how to",
+    'name the three classifiers, `head=["model.22.cv3.0.2", …]`',
+)
 def test_a_detector_of_ultralytics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network and loss of YOLOv8, its three classifiers named; images 64 pixels wide."""
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path))  # it writes settings when it is imported

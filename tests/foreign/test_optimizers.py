@@ -40,6 +40,12 @@ SCHEDULE_FREE = {
 }
 
 
+@pytest.mark.tried(
+    "Optimizers",
+    "schedule-free SGD, AdamW, RAdam (schedulefree, pytorch_optimizer)",
+    "works",
+    "y, z and x are rescaled together",
+)
 @pytest.mark.parametrize(
     ("package", "name"),
     [(package, name) for package, names in SCHEDULE_FREE.items() for name in names],
@@ -116,6 +122,12 @@ def step_with_closure(model: nn.Module, optimizer: Any, loss_of: Loss) -> float:
     return float(loss.detach())
 
 
+@pytest.mark.tried(
+    "Optimizers",
+    "SAM, WSAM (pytorch_optimizer)",
+    "works",
+    "by `step(closure)`, and by `first_step` and `second_step`",
+)
 @pytest.mark.parametrize("step", [climb_and_step, step_with_closure])
 @pytest.mark.parametrize("name", ["SAM", "WSAM"])
 def test_sharpness_aware(name: str, step: Any) -> None:
@@ -146,6 +158,7 @@ def test_a_detached_sharpness_aware_optimizer_is_its_own_again() -> None:
     assert not {"first_step", "second_step"} & vars(optimizer).keys()
 
 
+@pytest.mark.tried("Optimizers", "Lookahead (pytorch_optimizer)", "works")
 def test_lookahead() -> None:
     package = pytest.importorskip("pytorch_optimizer")
 
@@ -179,6 +192,12 @@ def test_optimizers_without_a_learning_rate_in_the_group() -> None:
     check_training(start, loss_of, falls_to=1.0)
 
 
+@pytest.mark.tried(
+    "Optimizers",
+    "`ScheduleFreeWrapper` (schedulefree)",
+    "refused",
+    "it is no `torch.optim.Optimizer`; take one of the schedule-free optimizers",
+)
 def test_a_wrapper_that_is_no_optimizer_is_refused() -> None:
     schedulefree = pytest.importorskip("schedulefree")
     base = torch.optim.SGD(fixnorm.param_groups(converted()), lr=0.1)

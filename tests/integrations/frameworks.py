@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import fixnorm
+from fixnorm import hook
 from fixnorm.groups import TARGET
 from small_nets import true_norm
 
-attaching: Any = sys.modules["fixnorm.attach"]
 IMAGES, CLASSES = 32, 4
 
 
@@ -64,19 +64,19 @@ class Rescales:
 @contextmanager
 def rescales() -> Iterator[Rescales]:
     """Watch the hook do its work."""
-    seen, do = Rescales(), attaching.rescale_
+    seen, do = Rescales(), hook.rescale_
 
-    def watched(weights: list[Tensor], target: float) -> Any:
-        done = do(weights, target)
+    def watched(weights: list[Tensor], target: float, **options: Any) -> Any:
+        done = do(weights, target, **options)
         seen.targets.append(target)
         seen.norms.append(true_norm(weights))
         return done
 
-    attaching.rescale_ = watched
+    hook.rescale_ = watched
     try:
         yield seen
     finally:
-        attaching.rescale_ = do
+        hook.rescale_ = do
 
 
 def need_ray() -> Any:

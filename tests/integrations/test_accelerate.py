@@ -25,6 +25,9 @@ pytestmark = [
 STEPS = 4  # 32 images, 8 a batch
 
 
+@pytest.mark.tried(
+    "Trainers", "Accelerate: before and after `prepare`", "works", "bf16, accumulation"
+)
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_prepared_optimizer(seen: Rescales, precision: str, accumulate: int) -> None:

@@ -60,6 +60,12 @@ def plain_loop(epochs: int, *, accumulate: int = 1) -> dict[str, Tensor]:
     return model.state_dict()
 
 
+@pytest.mark.tried(
+    "Trainers",
+    "Lightning: `FixNormCallback`",
+    "works",
+    "accumulation, mixed precision, two processes, checkpoints",
+)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_fit_is_the_plain_loop(tmp_path: Path, seen: Rescales, accumulate: int) -> None:
     module = Classifier()

@@ -29,6 +29,12 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, *, steps: int) -> 
         optimizer.step()
 
 
+@pytest.mark.tried(
+    "Trainers",
+    "timm: `create_optimizer_v2`",
+    "works",
+    "`fixnorm.integrations.timm.create_optimizer_v2`",
+)
 @pytest.mark.parametrize("opt", ["sgd", "momentum", "adamw", "lamb", "lookahead_sgd"])
 def test_every_step_ends_at_the_target(seen: Rescales, opt: str) -> None:
     model = net()
@@ -45,6 +51,9 @@ def test_every_step_ends_at_the_target(seen: Rescales, opt: str) -> None:
     assert handle.figures().groups[0].lr == 0.05
 
 
+@pytest.mark.tried(
+    "Optimizers", "Lookahead (timm)", "works", "the wrapper is attached, not what it wraps"
+)
 def test_lookahead_itself_is_hooked_not_what_it_wraps() -> None:
     optimizer = create_optimizer_v2(net(), "lookahead_sgd", lr=0.1)
     assert isinstance(optimizer, Lookahead)
@@ -67,10 +76,19 @@ def unmended() -> Lookahead:
 def test_a_wrapper_whose_step_calls_no_hooks_is_mended(seen: Rescales) -> None:
     optimizer = unmended()
     fixnorm.attach(optimizer)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = torch.randn_like(p)
     optimizer.step()
     assert seen.count == 1
 
 
+@pytest.mark.tried(
+    "Optimizers",
+    "timm's Lookahead after its scheduler",
+    "refused",
+    "attach first, then build the scheduler",
+)
 def test_a_wrapper_whose_step_a_scheduler_has_wrapped_is_refused() -> None:
     optimizer = unmended()
     torch.optim.lr_scheduler.StepLR(optimizer, 1)

@@ -29,6 +29,12 @@ pytestmark = [
 STEPS = 8  # two epochs of 32 images, 8 a batch
 
 
+@pytest.mark.tried(
+    "Trainers",
+    "transformers: `Trainer`",
+    "works",
+    "`fixnorm.integrations.transformers.attach(trainer)`",
+)
 @pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}, {"bf16": True}])
 def test_train(tmp_path: Path, seen: Rescales, options: dict[str, Any]) -> None:
     made = trainer(tmp_path, **options)
@@ -62,6 +68,12 @@ def test_weight_decay_is_refused(tmp_path: Path) -> None:
         create_optimizer(classifier(), arguments(tmp_path, weight_decay=0.01))
 
 
+@pytest.mark.tried(
+    "Trainers",
+    "transformers: `optim=` without groups (GaLore, LOMO)",
+    "refused",
+    "their groups are not ours",
+)
 def test_an_optimizer_that_takes_no_groups_is_refused(tmp_path: Path) -> None:
     from unittest import mock
 
@@ -161,7 +173,8 @@ def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> 
     group[TARGET] *= 2
     torch.save(state, file)
     made = trainer(tmp_path, max_steps=5, **options)
-    made.train(resume_from_checkpoint=str(file.parent))
+    with pytest.warns(UserWarning, match="0.5 times their norm before a step"):
+        made.train(resume_from_checkpoint=str(file.parent))
     assert seen.targets[3:] == [2 * seen.targets[0]] * 2
     assert true_norm(fixed_of(made.optimizer)[1]) == pytest.approx(2 * seen.targets[0], rel=1e-6)
 

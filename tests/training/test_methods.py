@@ -28,7 +28,7 @@ from fixnorm.norm import joint_norm
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
-from fixnorm.training.setup import build
+from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -259,6 +259,14 @@ def test_the_largest_scale_is_the_largest_of_all_steps_and_of_the_start(
     assert len(saved) >= 5 * epochs - 1
     assert result["largest_scale"] == pytest.approx(max(scales) / math.sqrt(10), rel=1e-6)
     assert (max(scales) == start) == the_start_is_largest
+
+
+def test_a_scale_counts_by_its_size_whatever_its_sign() -> None:
+    model = torch.nn.Sequential(fixnorm.FixNormLinear(3, 4, alpha=1.0))
+    with torch.no_grad():
+        model[0].g.fill_(-3.0)
+    trainee = Trainee(model, model, None, None, [], ("0",), None)  # type: ignore[arg-type]
+    assert float(trainee.relative_scale()) == 1.5
 
 
 def test_plain_heads_have_no_largest_scale(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,13 +118,15 @@ def _converted(
     if method == "weight-decay" and not task.normalises_always:
         found = audit(model, sample)
         return [name.removesuffix(".weight") for name in found.names("head")], found.names("fixed")
-    report = convert(
-        model,
-        method="wn-fc" if method == "weight-decay" else method,
-        alpha=recipe.alpha,
-        sample=sample,
-        head=recipe.head,
-    )
+    with warnings.catch_warnings():  # a fresh head has no outputs to lose
+        warnings.filterwarnings("ignore", message=".* is cut to its cap")
+        report = convert(
+            model,
+            method="wn-fc" if method == "weight-decay" else method,
+            alpha=recipe.alpha,
+            sample=sample,
+            head=recipe.head,
+        )
     heads = [head.name for head in report.heads]
     return heads, tuple(n for n in report.fixed if n.removesuffix(".weight") not in heads)
 
