@@ -15,11 +15,11 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from fixnorm.layers import can_be_scaled, checked_alpha, is_capped, is_scaled, scale_, unscale_
+from fixnorm.layers import can_be_scaled, checked_alpha, is_capped, is_scaled, scale_
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
 
-__all__ = ["Conversion", "Kept", "conversion_of", "convert", "fold"]
+__all__ = ["Conversion", "Kept", "conversion_of", "convert", "forget_conversion"]
 
 ConvertMethod = Literal["fixnorm", "wn-fc", "algorithm1"]
 
@@ -159,18 +159,10 @@ def conversion_of(model: nn.Module) -> Conversion | None:
     return found if isinstance(found, Conversion) else None
 
 
-def fold(model: nn.Module) -> nn.Module:
-    """Turn every FixNorm and weight-normalised layer back into the plain one, in place.
-
-    The outputs stay the same; the state dict is that of the original architecture. Returns the
-    model.
-    """
+def forget_conversion(model: nn.Module) -> None:
+    """Drop the record of the model's conversion, and of its parts': it is plain again."""
     for module in model.modules():
-        if is_scaled(module):
-            unscale_(module)
-    if conversion_of(model) is not None:
-        delattr(model, _ATTRIBUTE)
-    return model
+        module.__dict__.pop(_ATTRIBUTE, None)
 
 
 def _check_arguments(model: nn.Module, method: str, alpha: float | None) -> None:

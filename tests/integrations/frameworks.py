@@ -21,7 +21,7 @@ import fixnorm
 from fixnorm.groups import TARGET
 from small_nets import true_norm
 
-attaching: Any = sys.modules["fixnorm.attach"]
+attaching: Any = sys.modules["fixnorm.hook"]
 IMAGES, CLASSES = 32, 4
 
 
