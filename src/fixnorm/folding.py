@@ -136,7 +136,7 @@ def caps_of(
     asked = {name: _cap(state, name, checked_alpha(alpha)) for name in layers}
     if heads:
         return {name: cap if name in heads else math.inf for name, cap in asked.items()}
-    over = [name for name, cap in asked.items() if abs(float(_whole(state, name, "g"))) > cap]
+    over = above_caps(state, asked)
     if over and len(layers) > 1:
         raise ValueError(
             f"the scale of {_listed(over)} is above α√C: whether it is cut there depends on which "
@@ -144,6 +144,11 @@ def caps_of(
             f"{_listed(layers)}"
         )
     return asked
+
+
+def above_caps(state: Mapping[str, Any], caps: Mapping[str, float]) -> list[str]:
+    """The layers whose scale is beyond its cap, which cuts it."""
+    return [name for name, cap in caps.items() if abs(float(_whole(state, name, "g"))) > cap]
 
 
 @torch.no_grad()
