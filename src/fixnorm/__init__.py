@@ -9,6 +9,7 @@ Three lines in a training script::
 
 from typing import TYPE_CHECKING, Any
 
+from fixnorm.adapters import refuse_adapters
 from fixnorm.conversion import convert
 from fixnorm.folding import fold, fold_state_dict
 from fixnorm.groups import param_groups
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fixnorm.tuning.function import tune
 
 __version__ = "0.1.0"
+
+refuse_adapters()
 
 __all__ = [
     "Audit",

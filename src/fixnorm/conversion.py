@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
+from fixnorm.adapters import adapters_of
 from fixnorm.layers import can_be_scaled, checked_alpha, is_capped, is_scaled, scale_
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
@@ -184,6 +185,11 @@ def _check_arguments(model: nn.Module, method: str, alpha: float | None) -> None
         raise ValueError(f"convert the model first, then wrap it in {wrapper}")
     if hasattr(model, "_orig_mod"):
         raise ValueError("convert the model first, then torch.compile it")
+    if adapters := adapters_of(model):
+        raise ValueError(
+            f"{adapters[0]} is an adapter, which leaves its base frozen and cannot be merged into "
+            "a scaled layer: convert and train the model first, fixnorm.fold it, then add adapters"
+        )
     if conversion_of(model) is not None or any(is_scaled(m) for m in model.modules()):
         raise ValueError(
             "the model is converted already; set layer.alpha to change a cap, "
