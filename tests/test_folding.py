@@ -26,7 +26,11 @@ IMAGES = torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(3))
 def trained(*, alpha: float | None = 0.2) -> nn.Module:
     """A net whose scales have moved: two free ones up, the head's above its cap."""
     model = MobileNet(tricks=True).eval()
-    fixnorm.convert(model, alpha=alpha, method="wn-fc" if alpha is None else "fixnorm")
+    if alpha is None:
+        fixnorm.convert(model, method="wn-fc")
+    else:
+        fixnorm.convert(model, alpha=4.0)
+        model.classifier.alpha = alpha
     with torch.no_grad():
         model.block[6].expand.g.mul_(3)
         model.classifier.g.mul_(2)

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from fixnorm.groups import TARGET, Origin, origin_of, unwrapped
 from fixnorm.norm import joint_norm, rescale_
+from fixnorm.spheres import spheres
 
 __all__ = ["AverageFigures", "measure_average", "project_average_"]
 
@@ -101,23 +102,23 @@ def _figures(parts: Iterable[_Part]) -> tuple[AverageFigures, ...]:
 
 
 def _parts(average: nn.Module, optimizer: Optimizer) -> list[_Part]:
-    groups = [group for group in optimizer.param_groups if TARGET in group]
-    if not groups:
+    found = list(spheres([optimizer]).values())
+    if not found:
         raise ValueError(
             "the optimizer has no fixed group, so there is no sphere to measure against: build it "
             "from fixnorm.param_groups(model)"
         )
-    if any(group[TARGET] is None for group in groups):
+    if any(member.group[TARGET] is None for sphere in found for member in sphere.members):
         raise ValueError("a fixed group has no target norm yet: call fixnorm.attach(optimizer)")
-    origins = [[_origin(parameter) for parameter in group["params"]] for group in groups]
+    origins = [[_origin(weight) for weight in sphere.weights] for sphere in found]
     weights = _weights(average, origins[0][0].model())
     return [
         _Part(
             names=tuple(origin.name for origin in own),
             weights=[weights[origin.name] for origin in own],
-            target=float(group[TARGET]),
+            target=float(sphere.target),
         )
-        for group, own in zip(groups, origins, strict=True)
+        for sphere, own in zip(found, origins, strict=True)
     ]
 
 

@@ -3,20 +3,31 @@
 What the audit finds decides: the head becomes a FixNorm layer, other layers whose scale matters
 become weight-normalised, layers that a norm follows stay as they are. The model changes in place
 and computes the same function as before, unless the head starts above its cap.
+
+A weight that several layers share is fixed only if each of its uses is free of scale afterwards:
+tied layers that are scaled share one ``g`` as they share the weight, so that they stay tied.
 """
 
 from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from torch import nn
 
 from fixnorm.adapters import adapters_of
-from fixnorm.layers import can_be_scaled, checked_alpha, is_capped, is_scaled, scale_
+from fixnorm.layers import (
+    PLAIN,
+    can_be_scaled,
+    checked_alpha,
+    is_capped,
+    is_scaled,
+    scale_,
+)
+from fixnorm.matrices import Matrix, matrices
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
 
@@ -58,6 +69,10 @@ class Conversion:
     fixed: tuple[str, ...]
     """Names of all weights whose joint norm is to be fixed."""
     kept: tuple[Kept, ...]
+    unused: tuple[str, ...]
+    """Trainable weights that the sample did not reach: nothing is known of them, so not fixed."""
+    matrices: tuple[Matrix, ...]
+    """All weights of the converted model, by which a later change is noticed."""
 
     def __str__(self) -> str:
         what = {"fixnorm": "capped scale", "wn-fc": "free scale", "algorithm1": "left plain"}
@@ -68,11 +83,15 @@ class Conversion:
                 state = "at the cap from the start" if head.g >= head.cap else "under the cap"
                 line += f", cap α√C = {head.cap:.3g} (g/cap = {head.g / head.cap:.2f}, {state})"
             lines.append(line)
+        if not self.heads:
+            lines.append("  no head: no scale is capped")
         if self.weight_normalised:
             lines.append(
                 f"  weight-normalised, as no norm follows: {', '.join(self.weight_normalised)}"
             )
         lines += [f"  kept {kept.name}: {kept.reason}" for kept in self.kept]
+        if self.unused:
+            lines.append(f"  not reached by the sample, and free: {', '.join(self.unused)}")
         return "\n".join(lines)
 
 
@@ -83,7 +102,7 @@ def convert(
     method: ConvertMethod = "fixnorm",
     sample: Sample | None = None,
     head: str | Iterable[str] | None = None,
-    exclude: Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
 ) -> Conversion:
     """Make every linear and convolution weight of the model scale-invariant, in place.
 
@@ -95,29 +114,46 @@ def convert(
         method: ``fixnorm`` caps the head's scale, ``wn-fc`` leaves it free, ``algorithm1`` keeps
             the head a plain layer (to be decayed).
         sample: as in :func:`fixnorm.audit`; needed only where the model does not say its input.
-        head: name or names of the head layers, where measurement cannot tell or you know better.
+        head: name or names of the head layers, where measurement cannot tell or you know better;
+            ``()`` for a model that has none.
         exclude: names of modules or parameters (with all below them) to leave alone.
 
     Returns:
         What was changed, what was kept and why. If anything is refused, the model is as before.
     """
-    _check_arguments(model, method, alpha)
-    excluded = _checked_names(model, exclude, "exclude")
+    _check_arguments(model, method)
+    given = None if head is None else _names(model, head, "head")
+    _check_alpha(alpha, method, headless=given == ())
+    excluded = _names(model, exclude, "exclude")
     audited = audit(model, sample)
     modules = dict(model.named_modules(remove_duplicate=False))
-    heads = _heads(model, audited, head, method, excluded)
+    heads = _heads(model, audited, given, method, excluded)
 
-    weight_normalised: list[str] = []
+    scaled: dict[str, list[str]] = {}
+    """The layers to be scaled, by the name of their weight."""
     fixed: list[str] = []
     kept: list[Kept] = []
+    unused: list[str] = []
     for row in audited:
-        owners = [name.rpartition(".")[0] for name in (row.name, *row.also)]
+        names = (row.name, *row.also)
+        owners = [name.rpartition(".")[0] for name in names]
+        at_the_head = [owner for owner in owners if owner in heads]
+        if (
+            row.role == "unused"
+            and row.trainable
+            and not any(_is_below(n, excluded) for n in names)
+        ):
+            unused.append(row.name)
         if row.role in ("free", "unused"):
             continue
-        if set(owners) & heads.keys():
-            if method != "algorithm1":
-                fixed.append(row.name)
-        elif any(_is_below(name, excluded) for name in (row.name, *row.also)):
+        if at_the_head and method == "algorithm1":
+            continue
+        if at_the_head:
+            _refuse_tied_head(at_the_head[0], owners, heads, modules)
+            _refuse_excluded_head(at_the_head[0], names, excluded)
+            fixed.append(row.name)
+            scaled[row.name] = owners
+        elif any(_is_below(name, excluded) for name in names):
             kept.append(Kept(row.name, "excluded by the caller"))
         elif row.role == "fixed":
             fixed.append(row.name)
@@ -125,32 +161,27 @@ def convert(
             kept.append(Kept(row.name, reason))
         else:
             fixed.append(row.name)
-            weight_normalised += owners
+            scaled[row.name] = owners
     _refuse_zero_weights(model, fixed)
 
-    for name in weight_normalised:
-        if not is_scaled(modules[name]):  # one module may have two names
-            scale_(modules[name])
-    if method != "algorithm1":
-        for layer in heads.values():
-            scale_(layer, alpha=alpha)
+    for owners in scaled.values():
+        g: nn.Parameter | None = None
+        for name in owners:
+            if not is_scaled(modules[name]):  # one module may have two names
+                g = scale_(modules[name], alpha=alpha if name in heads else None, g=g)
     report = Conversion(
         method=method,
         alpha=alpha,
         heads=tuple(_head(name, layer) for name, layer in heads.items()),
-        weight_normalised=tuple(weight_normalised),
+        weight_normalised=tuple(n for owners in scaled.values() for n in owners if n not in heads),
         fixed=tuple(fixed),
         kept=tuple(kept),
+        unused=tuple(unused),
+        matrices=tuple(matrices(model)),
     )
     setattr(model, _ATTRIBUTE, report)
-    for row in (audited[kept.name] for kept in kept):
-        layer_kinds = nn.Linear | nn.Conv2d
-        if isinstance(_owner(model, row), layer_kinds) and not _is_below(row.name, excluded):
-            warnings.warn(
-                f"the scale of {row.name} matters and it is not fixed: "
-                f"{next(k.reason for k in kept if k.name == row.name)}",
-                stacklevel=2,
-            )
+    for message in _warnings(report, audited, modules):
+        warnings.warn(message, stacklevel=2)
     return report
 
 
@@ -166,7 +197,7 @@ def forget_conversion(model: nn.Module) -> None:
         module.__dict__.pop(_ATTRIBUTE, None)
 
 
-def _check_arguments(model: nn.Module, method: str, alpha: float | None) -> None:
+def _check_arguments(model: nn.Module, method: str) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert needs an nn.Module but got {type(model).__name__}")
     if method not in get_args(ConvertMethod):
@@ -174,12 +205,6 @@ def _check_arguments(model: nn.Module, method: str, alpha: float | None) -> None
             f"method must be one of {', '.join(get_args(ConvertMethod))} but got {method!r}"
             + ("; plain weight decay needs no convert" if method == "weight-decay" else "")
         )
-    if method == "fixnorm" and alpha is None:
-        raise ValueError("method 'fixnorm' needs a cap: fixnorm.convert(model, alpha=1.0)")
-    if method != "fixnorm" and alpha is not None:
-        raise ValueError(f"method {method!r} has no cap: leave alpha={alpha} out")
-    if alpha is not None:
-        checked_alpha(alpha)
     wrapper = type(model).__name__
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise ValueError(f"convert the model first, then wrap it in {wrapper}")
@@ -197,55 +222,67 @@ def _check_arguments(model: nn.Module, method: str, alpha: float | None) -> None
         )
 
 
-def _checked_names(model: nn.Module, names: str | Iterable[str], argument: str) -> tuple[str, ...]:
+def _check_alpha(alpha: float | None, method: str, *, headless: bool) -> None:
+    if method == "fixnorm" and alpha is None and not headless:
+        raise ValueError("method 'fixnorm' needs a cap: fixnorm.convert(model, alpha=1.0)")
+    if method != "fixnorm" and alpha is not None:
+        raise ValueError(f"method {method!r} has no cap: leave alpha={alpha} out")
+    if alpha is not None:
+        checked_alpha(alpha)
+
+
+def _names(model: nn.Module, names: str | Iterable[str], argument: str) -> tuple[str, ...]:
     """The names as a tuple; each is one of a module or a parameter of the model."""
-    names = (names,) if isinstance(names, str) else tuple(names)
+    given = [names] if isinstance(names, str) else [*names] if isinstance(names, Iterable) else [0]
+    if not all(isinstance(name, str) for name in given):
+        raise TypeError(
+            f"{argument} must be a name or several of the model's layers, such as "
+            f"{argument}=['fc'], but got {names!r:.80}"
+        )
     known = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
     known += [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    for name in names:
+    for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise ValueError(f"{argument}: the model has no layer {name!r}{hint}")
-    return names
+    return tuple(given)
 
 
 def _heads(
     model: nn.Module,
     audited: Audit,
-    given: str | Iterable[str] | None,
+    given: tuple[str, ...] | None,
     method: str,
     excluded: tuple[str, ...],
 ) -> dict[str, nn.Module]:
     """The head layers by name: those given, otherwise those measured."""
     if given is not None:
-        names = [name.removesuffix(".weight") for name in _checked_names(model, given, "head")]
+        names = [name.removesuffix(".weight") for name in given]
     else:
         names = [
             name.rpartition(".")[0]
-            for name in audited.names("head")
-            if not _is_below(name, excluded)
+            for row in audited
+            if row.role == "head" and not any(_is_below(n, excluded) for n in (row.name, *row.also))
+            for name in (row.name, *row.also)
         ]
-    candidates = [
-        row.name.removesuffix(".weight")
-        for row in audited
-        if row.role in ("head", "unnormalised")
-        and isinstance(_owner(model, row), nn.Linear | nn.Conv2d)
-    ]
-    if not names:
-        listed = ", ".join(reversed(candidates[-5:])) or "none"
+    candidates = ", ".join(_candidates(model, audited)) or "none"
+    if not names and given is None:
         raise ValueError(
             "no head found: no linear or conv layer that the output is linear in. Name it: "
-            "fixnorm.convert(model, alpha=..., head=NAME). Layers whose scale matters, "
-            f"last first: {listed}"
+            "fixnorm.convert(model, alpha=..., head=NAME), or head=() if there is none. Layers "
+            f"whose scale matters, last first: {candidates}"
         )
     heads = {}
     for name in names:
         layer = model.get_submodule(name)
+        if method == "algorithm1" and isinstance(getattr(layer, "weight", None), nn.Parameter):
+            heads[name] = layer  # it stays as it is, whatever it is
+            continue
         if not can_be_scaled(layer):
             raise ValueError(
                 f"head {name} is a {type(layer).__name__}; only a layer that computes what "
-                "nn.Linear or nn.Conv2d does can be a head"
+                "nn.Linear or a convolution does can be a head"
             )
         row = audited[f"{name}.weight"]
         if row.role in ("fixed", "unused"):
@@ -255,13 +292,85 @@ def _heads(
                 else "does not depend on it at all"
             )
             raise ValueError(
-                f"{name} cannot be the head: the output {why}. "
-                f"Candidates: {', '.join(reversed(candidates[-5:])) or 'none'}"
+                f"{name} cannot be the head: the output {why}. Candidates: {candidates}"
             )
-        if not row.called and method != "algorithm1":
+        if not row.called:
             raise ValueError(f"{name} cannot be the head: {_NOT_CALLED}")
         heads[name] = layer
     return heads
+
+
+def _candidates(model: nn.Module, audited: Audit) -> list[str]:
+    """The last five layers whose scale matters and that have a scaled form, last first."""
+    matter = {
+        name.removesuffix(".weight")
+        for row in audited
+        if row.role in ("head", "unnormalised")
+        for name in (row.name, *row.also)
+    }
+    layers = model.named_modules(remove_duplicate=False)
+    return [n for n, layer in layers if n in matter and isinstance(layer, PLAIN)][:-6:-1]
+
+
+def _refuse_tied_head(
+    head: str, owners: list[str], heads: dict[str, nn.Module], modules: dict[str, nn.Module]
+) -> None:
+    """A head may share its weight with heads only: no other use has the same capped scale."""
+    others = [owner for owner in owners if owner not in heads]
+    if others:
+        tied = " and ".join(f"{other} ({type(modules[other]).__name__})" for other in others)
+        raise ValueError(
+            f"{head} cannot be the head while its weight is tied to {tied}, where its scale "
+            f"matters, too. Untie it (model.{head}.weight = "
+            f"nn.Parameter(model.{head}.weight.detach().clone())), or leave the tied weight to the "
+            f"optimizer: convert(model, ..., head=(), exclude=[{head!r}])"
+        )
+
+
+def _refuse_excluded_head(head: str, names: Iterable[str], excluded: tuple[str, ...]) -> None:
+    for name in names:
+        if _is_below(name, excluded):
+            raise ValueError(
+                f"{head} is given as head, and exclude leaves {name} alone, which is its weight: "
+                "take it out of one of the two"
+            )
+
+
+# Layers whose weights multiply activations; what else is kept (embeddings, tables) has no direction
+# that a norm could keep.
+_WITH_WEIGHTS = (*PLAIN, nn.RNNBase, nn.MultiheadAttention, nn.Bilinear)
+
+# From here on a head that starts above its cap is another function than the one that was given.
+_CUT = 2.0
+
+
+def _warnings(report: Conversion, audited: Audit, modules: dict[str, nn.Module]) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for kept in report.kept:
+        row = audited[kept.name]
+        owner = modules[kept.name.rpartition(".")[0]]
+        wanted = kept.reason == "excluded by the caller" or not row.trainable
+        if isinstance(owner, _WITH_WEIGHTS) and not wanted:
+            by_reason.setdefault(kept.reason, []).append(kept.name)
+    for reason, names in by_reason.items():
+        yield f"the scale of {_few(names)} matters and it is not fixed: {reason}"
+    if report.unused:
+        yield (
+            f"the sample did not reach {_few(report.unused)}: not fixed. Pass a sample that uses "
+            "all of the model (layer drop off, more than one token), or exclude them"
+        )
+    for head in report.heads:
+        if head.cap is not None and head.g > _CUT * head.cap:
+            yield (
+                f"the scale of {head.name} starts at {head.g:.3g} and is cut to its cap of "
+                f"{head.cap:.3g}: the model's outputs have changed. For pretrained weights take "
+                f"alpha ≥ {head.g / head.cap * (report.alpha or 1):.2g}"
+            )
+
+
+def _few(names: Iterable[str]) -> str:
+    first, *more = names
+    return f"{first} and {len(more)} more" if more else first
 
 
 _NOT_CALLED = "its weight is used without the layer being called"
@@ -283,10 +392,6 @@ def _refuse_zero_weights(model: nn.Module, names: Iterable[str]) -> None:
                 f"{name} is all zeros and has no direction to keep: initialise it "
                 "(nn.init.normal_ or kaiming_normal_) or leave it out with exclude"
             )
-
-
-def _owner(model: nn.Module, row: AuditRow) -> nn.Module:
-    return model.get_submodule(row.name.rpartition(".")[0])
 
 
 def _is_below(name: str, parents: tuple[str, ...]) -> bool:

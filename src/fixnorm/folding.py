@@ -73,7 +73,8 @@ def fold_state_dict(
     Args:
         state: names to tensors, ``NAME.weight`` and ``NAME.g`` for each scaled layer.
         alpha: the cap of the heads in units of √C, as given to ``convert``; ``inf`` if nothing is
-            capped (method ``wn-fc``). Needed only where the state does not say it.
+            capped (method ``wn-fc``). Needed only where the state does not say it. C is then the
+            first size of the weight, which it is not in a transposed convolution: fold the model.
         head: name or names of the heads. Needed only where, beyond that, a scale is above α√C.
     """
     return fold_with(state, caps_of(state, alpha=alpha, head=head))

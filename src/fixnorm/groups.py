@@ -1,7 +1,9 @@
 """A model's parameters as optimizer groups: fixed weights, decayed weights, and the rest.
 
-A fixed group is an ordinary group with one more key, :data:`TARGET`: the norm that its weights have
-together. It lives in the group so that whatever saves ``optimizer.state_dict()`` saves it.
+A fixed group is an ordinary group with more keys. :data:`TARGET` is the norm that its weights have
+together; it lives in the group so that whatever saves ``optimizer.state_dict()`` saves it. Groups
+with the same :data:`SPHERE` share one joint norm, also over several optimizers. A group that joined
+a running optimizer may hold other parameters besides: then :data:`FIXED` tells which are fixed.
 """
 
 from __future__ import annotations
@@ -12,18 +14,33 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fixnorm.conversion import conversion_of
+from fixnorm.conversion import Conversion, conversion_of
+from fixnorm.matrices import matrices, parameters_by_name
 from fixnorm.roles import Sample, audit
 
-__all__ = ["TARGET", "Method", "Scope", "param_groups"]
+__all__ = ["FIXED", "SPHERE", "TARGET", "Method", "Scope", "fixed_weights", "param_groups"]
 
 Method = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
 Scope = Literal["global", "layer"]
 
 TARGET = "fixnorm_target"
 """Key of a fixed group: its target norm, none until ``attach`` has measured it."""
+SPHERE = "fixnorm_sphere"
+"""Key of a fixed group that may share its norm: groups of one model with the same number have one
+joint norm, and the same target. A group without it is alone."""
+FIXED = "fixnorm_fixed"
+"""Key of a fixed group that holds other parameters, too: the positions of its fixed weights."""
+
+_JOINT = 0
+
+
+def fixed_weights(group: dict[str, Any]) -> list[nn.Parameter]:
+    """The weights of a fixed group whose norm is kept."""
+    params: list[nn.Parameter] = group["params"]
+    return params if FIXED not in group else [params[i] for i in group[FIXED]]
 
 
 def param_groups(
@@ -33,6 +50,7 @@ def param_groups(
     method: Method | None = None,
     weight_decay: float = 0.0,
     sample: Sample | None = None,
+    beside: Optimizer | None = None,
 ) -> list[dict[str, Any]]:
     """Optimizer groups for the model; pass them to any optimizer, then ``attach`` it.
 
@@ -49,37 +67,46 @@ def param_groups(
             - ``weight-decay``: every weight is decayed, none is fixed. Any model.
         weight_decay: λ of the decayed weights; biases and norm affines are never decayed.
         sample: as in :func:`fixnorm.audit`, where ``algorithm1`` has to audit the model.
+        beside: an optimizer that holds some of the model already. Its parameters are left out, so
+            that what was unfrozen can join it by ``optimizer.add_param_group``.
 
     Returns:
         Groups that hold every trainable parameter of the model once.
     """
-    model = unwrapped(model)
+    model = _checked_model(model)
     if method != "weight-decay" and (part := _converted_part(model)) is not model:
         groups = param_groups(
-            part, scope=scope, method=method, weight_decay=weight_decay, sample=sample
+            part,
+            scope=scope,
+            method=method,
+            weight_decay=weight_decay,
+            sample=sample,
+            beside=beside,
         )
-        return groups + _other_groups(model, groups, weight_decay)
+        return groups + _other_groups(model, groups, weight_decay, beside)
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
     method = _checked_method(model, method)
-    if not weight_decay >= 0:
-        raise ValueError(f"weight_decay cannot be negative but got {weight_decay}")
-    if weight_decay and method in ("fixnorm", "wn-fc"):
-        raise ValueError(
-            f"method {method!r} has no weight decay but got weight_decay={weight_decay}; leave it "
-            "out, or use method='algorithm1' or 'weight-decay'"
-        )
-    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    fixed = [name for name in _fixed_names(model, method, sample) if name in trainable]
-    if not fixed and method != "weight-decay":
+    _check_decay(weight_decay, method)
+    parameters = parameters_by_name(model)
+    trainable = {n: p for n, p in parameters.items() if p.requires_grad}
+    if beside is not None:
+        held = {id(p) for group in _groups_of(beside) for p in group["params"]}
+        trainable = {n: p for n, p in trainable.items() if id(p) not in held}
+    to_fix = _fixed_names(model, method, sample)
+    for name in to_fix:
+        _origins[parameters[name]] = Origin(weakref.ref(model), name, to_fix)
+    fixed = [name for name in to_fix if name in trainable]
+    if not fixed and method != "weight-decay" and beside is None:
         raise ValueError("no trainable weight of the model is fixed: nothing for FixNorm to do")
     decayed = _decayed_names(model, trainable, fixed) if method in _DECAYING else []
     rest = [name for name in trainable if name not in {*fixed, *decayed}]
 
-    for name in fixed:
-        _origins[trainable[name]] = Origin(weakref.ref(model), name, tuple(fixed))
-    parts = [fixed] if scope == "global" else [[name] for name in fixed]
-    groups = [_group(trainable, part, 0.0) | {TARGET: None} for part in parts if part]
+    groups = []
+    if fixed and scope == "global":
+        groups.append(_group(trainable, fixed, 0.0) | {TARGET: None, SPHERE: _JOINT})
+    elif fixed:
+        groups += [_group(trainable, [name], 0.0) | {TARGET: None} for name in fixed]
     if decayed:
         groups.append(_group(trainable, decayed, weight_decay))
     if rest:
@@ -121,15 +148,68 @@ def _converted_part(model: nn.Module) -> nn.Module:
 
 
 def _other_groups(
-    model: nn.Module, groups: Iterable[dict[str, Any]], weight_decay: float
+    model: nn.Module,
+    groups: list[dict[str, Any]],
+    weight_decay: float,
+    beside: Optimizer | None,
 ) -> list[dict[str, Any]]:
     """Groups of what the groups of a part leave out: matrices decayed, if that is asked for."""
-    held = {id(p) for group in groups for p in group["params"]}
+    taken = groups if beside is None else groups + _groups_of(beside)
+    held = {id(p) for group in taken for p in group["params"]}
     others = {n: p for n, p in model.named_parameters() if p.requires_grad and id(p) not in held}
     decayed = _decayed_names(model, others, ()) if weight_decay else []
     rest = [name for name in others if name not in decayed]
     parts = ((decayed, weight_decay), (rest, 0.0))
     return [_group(others, names, decay) for names, decay in parts if names]
+
+
+def _checked_model(model: nn.Module) -> nn.Module:
+    """The user's own module, as it was converted."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"param_groups needs an nn.Module but got {type(model).__name__}")
+    model = unwrapped(model)
+    conversion = conversion_of(model)
+    if conversion is not None:
+        _check_unchanged(model, conversion)
+    return model
+
+
+def _check_unchanged(model: nn.Module, conversion: Conversion) -> None:
+    """Refuse a model whose layers are not those that were converted."""
+    known = {matrix.name: matrix for matrix in conversion.matrices}
+    now = {matrix.name: matrix for matrix in matrices(model)}
+    parameters = parameters_by_name(model, tied=True)
+    changes = [f"{name} is gone" for name in known if name not in parameters]
+    for name, matrix in now.items():
+        if name not in known:
+            if parameters[name].requires_grad:
+                changes.append(f"{name} is new")
+        elif not matrix.is_still(known[name]):
+            changes.append(f"{name} is {matrix}, was {known[name]}")
+    if changes:
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        raise ValueError(
+            f"the model has changed since convert: {'; '.join(changes[:3])}{more}. Replace, prune, "
+            "parametrize and wrap layers first, then convert (fixnorm.fold(model) undoes it)"
+        )
+
+
+def _check_decay(weight_decay: float, method: Method) -> None:
+    number = isinstance(weight_decay, int | float) and not isinstance(weight_decay, bool)
+    if not number or not 0 <= weight_decay < float("inf"):
+        raise ValueError(f"weight_decay must be a number of 0 or more but got {weight_decay!r}")
+    if weight_decay and method in ("fixnorm", "wn-fc"):
+        raise ValueError(
+            f"method {method!r} has no weight decay but got weight_decay={weight_decay}; leave it "
+            "out, or use method='algorithm1' or 'weight-decay'"
+        )
+
+
+def _groups_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] | None = getattr(optimizer, "param_groups", None)
+    if groups is None:
+        raise TypeError(f"beside needs an optimizer but got {type(optimizer).__name__}")
+    return groups
 
 
 def _checked_method(model: nn.Module, method: Method | None) -> Method:
@@ -184,12 +264,12 @@ def _group(
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a fixed weight comes from."""
+    """Where a weight that is fixed, or will be once it is trained, comes from."""
 
     model: weakref.ref[nn.Module]
     name: str
     fixed: tuple[str, ...]
-    """Names of all weights that were fixed along with it."""
+    """Names of all weights of the model that are fixed when they are trained."""
 
     def fixed_now(self) -> dict[str, nn.Parameter]:
         """The model's trainable weights that should be in fixed groups, by name."""
@@ -198,7 +278,7 @@ class Origin:
             return {}
         conversion = conversion_of(model)
         names = conversion.fixed if conversion else self.fixed
-        parameters = dict(model.named_parameters())
+        parameters = parameters_by_name(model)
         return {n: parameters[n] for n in names if n in parameters and parameters[n].requires_grad}
 
 

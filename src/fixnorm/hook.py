@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fixnorm.angles import Snapshot, snapshot, turned
-from fixnorm.groups import TARGET, Origin, origin_of
-from fixnorm.norm import joint_norm, rescale_
+from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
+from fixnorm.norm import multiply_, rescale_
+from fixnorm.positions import copies
+from fixnorm.spheres import Sphere, set_targets, spheres
 from fixnorm.telemetry import (
     Figures,
     Step,
@@ -20,47 +24,65 @@ from fixnorm.telemetry import (
     head_figures,
     weight_figures,
 )
+from fixnorm.watch import Watch
 
 __all__ = ["Handle", "attach", "handle_of"]
 
 
-def attach(optimizer: Optimizer, *, angle_every: int = 0) -> Handle:
+def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Handle:
     """From now on each ``optimizer.step()`` ends with every fixed group at its target norm.
 
     A group's target is the norm its weights have now, unless the group already has a target, as
     it does after ``optimizer.load_state_dict``. Attach after ``fully_shard``.
 
+    A weight that a step leaves alone (frozen, or without a gradient) is left alone here, too.
+    Groups that join by ``add_param_group`` are followed: those of :func:`fixnorm.param_groups`, and
+    plain ones that hold weights which should be fixed, as trainers that unfreeze make them.
+
     Args:
         optimizer: any optimizer built from :func:`fixnorm.param_groups`.
+        others: more of them, where the model's weights are split over several. Their fixed groups
+            share the joint norm; each step of any of them ends on the sphere.
         angle_every: measure how far each weight turns on every n-th step; 0, the default, never.
             It needs the weights of before the step: one more copy of them during such a step.
 
     Returns:
         A handle: ``.figures()`` fetches the last step's figures, ``.remove()`` detaches.
     """
-    optimizer = _unwrapped(optimizer)
-    if optimizer in _attached:
-        raise ValueError(
-            "the optimizer is attached already; keep the first handle, or handle.remove() it"
-        )
-    if angle_every < 0:
-        raise ValueError(f"angle_every cannot be negative but got {angle_every}")
-    fixed = [i for i, group in enumerate(optimizer.param_groups) if TARGET in group]
-    if not fixed:
+    optimizers = [_unwrapped(given) for given in (optimizer, *others)]
+    for each in optimizers:
+        if each in _attached:
+            raise ValueError(
+                "the optimizer is attached already; keep the first handle, or handle.remove() it"
+            )
+    if isinstance(angle_every, bool) or not isinstance(angle_every, int) or angle_every < 0:
+        raise ValueError(f"angle_every must be a whole number ≥ 0 but got {angle_every!r}")
+    found = spheres(optimizers)
+    if not found:
         raise ValueError(
             "the optimizer has no fixed group: build it from fixnorm.param_groups(model), "
             "after fixnorm.convert(model)"
         )
-    groups = [optimizer.param_groups[i] for i in fixed]
-    origin = _origin(groups)
-    if origin is not None:
-        _check_complete(origin, groups)
-    targets = [_checked_target(group) for group in groups]
-    _make_step_call_hooks(optimizer)
-    for group, target in zip(groups, targets, strict=True):
-        group[TARGET] = target
-    handle = Handle(optimizer, fixed, origin, angle_every)
-    _attached[optimizer] = handle
+    missing = _missing(optimizers, _origins(found.values()))
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"the optimizer does not hold {missing[0]}{more} in a fixed group: build it from "
+            "fixnorm.param_groups(model), after fixnorm.convert(model) and fully_shard. If another "
+            "optimizer holds it, attach both: fixnorm.attach(optimizer, other)"
+        )
+    before = [(m.group, m.group[TARGET]) for sphere in found.values() for m in sphere.members]
+    try:
+        for sphere in found.values():
+            set_targets(sphere)
+        for each in optimizers:
+            _make_step_call_hooks(each)
+    except ValueError:
+        for group, target in before:
+            group[TARGET] = target
+        raise
+    handle = Handle(optimizers, angle_every)
+    _attached.update(dict.fromkeys(optimizers, handle))
     return handle
 
 
@@ -70,92 +92,197 @@ def handle_of(optimizer: Optimizer) -> Handle | None:
 
 
 class Handle:
-    """An attached optimizer's hook."""
+    """The hook of an attached optimizer, or of several."""
 
-    def __init__(
-        self, optimizer: Optimizer, fixed: list[int], origin: Origin | None, angle_every: int
-    ) -> None:
-        self._optimizer = weakref.ref(optimizer)
-        self._fixed = fixed
-        self._origin = origin
-        self._steps: dict[int, Step] = {}
+    def __init__(self, optimizers: Sequence[Optimizer], angle_every: int) -> None:
+        self._refs = [weakref.ref(optimizer) for optimizer in optimizers]
+        found = spheres(optimizers)
+        self._models = _origins(found.values())
+        self._fixed = {id(w) for sphere in found.values() for w in sphere.weights}
+        self._layouts = {id(o): _layout(o) for o in optimizers}
+        self._under_way: dict[Any, Sphere] = {}
+        self._still: dict[int, int] = {}
+        self._steps: dict[Any, Step] = {}
         self._angles = _Angles(angle_every)
-        self._hooks = [optimizer.register_step_post_hook(self._after_step)]
-        if angle_every:
-            self._hooks.append(optimizer.register_step_pre_hook(self._before_step))
+        self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
+        self._watch.count_backwards(next(iter(found.values())).weights[0])
+        self._undo: list[Callable[[], None]] = [self._watch.remove]
+        for optimizer in optimizers:
+            self._undo += [
+                optimizer.register_step_pre_hook(self._before_step).remove,
+                optimizer.register_step_post_hook(self._after_step).remove,
+            ]
+            if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):
+                self._undo.append(_hook_two_step(optimizer, self))
 
     def remove(self) -> None:
         """Detach: further steps leave the norms to the optimizer."""
-        for hook in self._hooks:
-            hook.remove()
-        optimizer = self._optimizer()
-        if optimizer is not None:
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+        for optimizer in self._optimizers():
             _attached.pop(optimizer, None)
 
     def figures(self) -> Figures:
         """The last step's figures, fetched to the host.
 
-        Where the layers are sharded this is a collective: every process must call it.
+        Warns where something is wrong with the norms. Where the layers are sharded this is a
+        collective: every process must call it.
         """
-        optimizer = self._optimizer()
+        found = spheres(self._optimizers())
+        if self._undo and not self._under_way:
+            self._watch.look_now({k: s for k, s in found.items() if s.target is not None})
         weights: dict[str, WeightFigures] = {}
-        for i, step in self._steps.items():
-            params = optimizer.param_groups[i]["params"] if optimizer is not None else []
-            weights |= weight_figures(_names(params), step, self._angles.last.get(i))
-        model = self._origin.model() if self._origin is not None else None
+        for key, step in self._steps.items():
+            names = found[key].names() if key in found else []
+            weights |= weight_figures(names, step, self._angles.last.get(key))
+        models = {id(model): model for origin in self._models if (model := origin.model())}
+        heads = [head_figures(model) for model in models.values()]
         return Figures(
-            groups=tuple(group_figures(step) for step in self._steps.values()),
+            groups=tuple(f for step in self._steps.values() for f in group_figures(step)),
             weights=weights,
-            heads=head_figures(model) if model is not None else {},
+            heads={name: figure for own in heads for name, figure in own.items()},
         )
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._angles.before({i: optimizer.param_groups[i]["params"] for i in self._fixed})
+    def _optimizers(self) -> list[Optimizer]:
+        return [optimizer for ref in self._refs if (optimizer := ref()) is not None]
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        for i in self._fixed:
-            group = optimizer.param_groups[i]
-            lr, target = group["lr"], group.get(TARGET)
-            if target is None:
+    def _before_step(self, optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
+        if _layout(optimizer) != self._layouts[id(optimizer)]:
+            self._regroup(optimizer)
+        found = spheres(self._optimizers())
+        self._under_way = {
+            key: sphere
+            for key, sphere in found.items()
+            if any(member.optimizer is optimizer for member in sphere.members)
+        }
+        self._still = {
+            id(weight): weight._version
+            for sphere in self._under_way.values()
+            for weight in sphere.weights
+            if weight.grad is None
+        }
+        self._watch.before_step(self._under_way)
+        self._angles.before({key: sphere.weights for key, sphere in self._under_way.items()})
+
+    def _after_step(self, optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
+        self._watch.after_step()
+        for key, sphere in self._under_way.items():
+            lrs = [_lr(member.group) for member in sphere.members]
+            weights = sphere.weights
+            moved = [self._has_moved(weight) for weight in weights]
+            own = [
+                lr for lr, m in zip(lrs, sphere.members, strict=True) if m.optimizer is optimizer
+            ]
+            # lr 0: nothing moved, and loading a checkpoint may take such a step
+            if not any(moved) or all(not isinstance(lr, Tensor) and lr == 0 for lr in own):
+                continue
+            rescaled = rescale_(weights, sphere.target, moved=moved)
+            touched = {id(weight) for weight, m in zip(weights, moved, strict=True) if m}
+            for member in sphere.members:
+                mine = [w for w in fixed_weights(member.group) if id(w) in touched]
+                multiply_(copies(member.optimizer, mine), rescaled.factor)
+            self._steps[key] = Step(rescaled, sphere.target, lrs)
+            self._angles.after(key, weights)
+        self._under_way = {}
+
+    def _has_moved(self, weight: nn.Parameter) -> bool:
+        """Whether this step was to move the weight: known on the host, without a look at values.
+
+        It has a gradient, or had one before the step, or was written to by the step.
+        """
+        had_none = self._still.get(id(weight))
+        return weight.requires_grad and (weight.grad is not None or had_none != weight._version)
+
+    def _regroup(self, optimizer: Optimizer) -> None:
+        """Groups have joined since the last step, or a loaded state has brought others."""
+        for i, group in enumerate(optimizer.param_groups):
+            if group.get(TARGET) is not None:
+                continue
+            if any(id(p) in self._fixed for p in group["params"]):
                 raise ValueError(
                     f"fixed group {i} has lost its target norm: the loaded state was not saved by "
                     f"an attached optimizer. Set optimizer.param_groups[{i}]['{TARGET}'] to the "
                     "norm the weights should keep, or detach with handle.remove()"
                 )
-            if isinstance(lr, Tensor):
-                lr = lr.detach().clone()
-            elif lr == 0:
-                continue  # nothing moved, and loading a checkpoint may take such a step
-            self._steps[i] = Step(rescale_(group["params"], target), target, lr)
-            self._angles.after(i, group["params"])
+            if TARGET not in group:
+                self._adopt(optimizer, group)
+        found = spheres(self._optimizers())
+        for sphere in found.values():
+            set_targets(sphere)
+        self._models = _origins(found.values())
+        self._fixed = {id(w) for sphere in found.values() for w in sphere.weights}
+        self._layouts[id(optimizer)] = _layout(optimizer)
+
+    def _adopt(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
+        """Fix the weights of a plain group that has joined, if any of them should be fixed."""
+        wanted = {id(p): n for origin in self._models for n, p in origin.fixed_now().items()}
+        positions = [i for i, p in enumerate(group["params"]) if id(p) in wanted]
+        if not positions:
+            return
+        name = wanted[id(group["params"][positions[0]])]
+        joint = [g for g in optimizer.param_groups if SPHERE in g and g.get(TARGET) is not None]
+        if not joint:
+            raise ValueError(
+                f"a group that joined the optimizer holds {name}, whose norm is to be kept by "
+                "itself: add groups of fixnorm.param_groups(model, scope='layer', "
+                "beside=optimizer) instead"
+            )
+        if group.get("weight_decay"):
+            warnings.warn(
+                f"fixnorm: a group with {name} joined with weight decay {group['weight_decay']}: "
+                "set to 0, as FixNorm has none. Add groups of fixnorm.param_groups(model, "
+                "beside=optimizer)",
+                stacklevel=2,
+            )
+            group["weight_decay"] = 0.0
+        group |= {TARGET: None, SPHERE: joint[0][SPHERE], FIXED: positions}
 
 
 class _Angles:
     """The angles of the last step that was measured."""
 
     def __init__(self, every: int) -> None:
-        self.last: dict[int, Tensor] = {}
+        self.last: dict[Any, Tensor] = {}
         self._every = every
         self._taken = 0
-        self._before: dict[int, Snapshot] = {}
+        self._before: dict[Any, Snapshot] = {}
 
-    def before(self, groups: dict[int, Sequence[Tensor]]) -> None:
+    def before(self, weights: dict[Any, list[nn.Parameter]]) -> None:
+        if not self._every:
+            return
         self._taken += 1
         if self._taken % self._every == 0:
-            self._before = {i: snapshot(weights) for i, weights in groups.items()}
+            self._before = {key: snapshot(own) for key, own in weights.items()}
 
-    def after(self, group: int, weights: Sequence[Tensor]) -> None:
-        if group in self._before:
-            self.last[group] = turned(self._before.pop(group), weights)
+    def after(self, key: Any, weights: Sequence[Tensor]) -> None:
+        if key in self._before:
+            self.last[key] = turned(self._before.pop(key), weights)
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
 
 
+def _layout(optimizer: Optimizer) -> list[tuple[bool, int]]:
+    """What changes when groups join or leave; the keys and the sizes of all groups."""
+    return [
+        (group.get(TARGET) is not None, len(group["params"])) for group in optimizer.param_groups
+    ]
+
+
+def _lr(group: dict[str, Any]) -> float | Tensor:
+    """The group's learning rate; NaN for an optimizer that has none."""
+    lr = group.get("lr", float("nan"))
+    return lr.detach().clone() if isinstance(lr, Tensor) else lr
+
+
 def _unwrapped(optimizer: Optimizer) -> Optimizer:
     """The optimizer that steps: some trainers wrap it in a class without hooks."""
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"attach needs a torch optimizer but got {type(optimizer).__name__}")
+        raise TypeError(
+            f"attach needs a torch optimizer but got {type(optimizer).__name__}; a wrapper that is "
+            "none cannot be followed"
+        )
     while not hasattr(optimizer, "_optimizer_step_post_hooks"):
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, Optimizer):
@@ -181,40 +308,62 @@ def _make_step_call_hooks(optimizer: Optimizer) -> None:
     optimizer._patch_step_function()
 
 
-def _origin(groups: Sequence[dict[str, Any]]) -> Origin | None:
-    origins = (origin_of(p) for group in groups for p in group["params"])
-    return next((origin for origin in origins if origin is not None), None)
+def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:
+    """Hook a sharpness-aware optimizer, which climbs in one method and steps in another.
+
+    Its ``step`` calls both; a loop that calls them by itself never comes to ``step``. Hooked twice
+    does no harm: a step that has ended has nothing under way.
+    """
+    owner = weakref.ref(optimizer)
+    last = "third_step" if hasattr(optimizer, "third_step") else "second_step"
+
+    def hooked(name: str, hook: Callable[[Optimizer], None], *, first: bool) -> Callable[..., Any]:
+        method = getattr(type(optimizer), name)
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            this = owner()
+            assert this is not None
+            if first and not handle._under_way:
+                hook(this)
+            result = method(this, *args, **kwargs)
+            if not first:
+                hook(this)
+            return result
+
+        return call
+
+    optimizer.first_step = hooked("first_step", handle._before_step, first=True)
+    setattr(optimizer, last, hooked(last, handle._after_step, first=False))
+
+    def undo() -> None:
+        this = owner()
+        for name in ("first_step", last):
+            vars(this).pop(name, None)
+
+    return undo
 
 
-def _names(params: Sequence[nn.Parameter]) -> list[str]:
-    origins = [origin_of(p) for p in params]
-    return [o.name if o is not None else f"weight {i}" for i, o in enumerate(origins)]
+def _origins(found: Any) -> list[Origin]:
+    """One origin for each model that the spheres' weights come from."""
+    models: dict[int, Origin] = {}
+    for sphere in found:
+        for weight in sphere.weights:
+            origin = origin_of(weight)
+            if origin is not None:
+                models.setdefault(id(origin.model()), origin)
+    return list(models.values())
 
 
-def _check_complete(origin: Origin, groups: Sequence[dict[str, Any]]) -> None:
-    held = {id(p) for group in groups for p in group["params"]}
-    missing = [name for name, p in origin.fixed_now().items() if id(p) not in held]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(
-            f"the optimizer does not hold {missing[0]}{more} in a fixed group: build it from "
-            "fixnorm.param_groups(model), after fixnorm.convert(model) and fully_shard"
-        )
-
-
-def _checked_target(group: dict[str, Any]) -> float:
-    """The group's target norm: as saved, or as its weights have it now."""
-    names = ", ".join(_names(group["params"])[:3])
-    if group.get("weight_decay"):
-        raise ValueError(
-            f"weight decay {group['weight_decay']} on a fixed group ({names}, …): its norm is "
-            "fixed, so set weight_decay=0 there"
-        )
-    saved = group[TARGET]
-    target = float(joint_norm(group["params"])) if saved is None else float(saved)
-    if not 0 < target < float("inf"):
-        raise ValueError(
-            f"the norm of a fixed group ({names}, …) is {target}: its weights need finite, "
-            "non-zero values before attach"
-        )
-    return target
+def _missing(optimizers: Sequence[Optimizer], origins: Sequence[Origin]) -> list[str]:
+    """Names of weights that should be in a fixed group of the optimizers and are not."""
+    held = {
+        id(weight)
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        if TARGET in group
+        for weight in fixed_weights(group)
+    }
+    return [
+        name for origin in origins for name, p in origin.fixed_now().items() if id(p) not in held
+    ]

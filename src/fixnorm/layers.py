@@ -9,15 +9,21 @@ The paper's layers, with C classes (output channels):
 ``FixNormConv2d``         FixNorm-Conv(x; W, g, α) = Conv(x, W) / ‖W‖ · min(g, α√C)
 ========================  ==================================================
 
-‖W‖ is the norm of the whole weight, so one scalar ``g`` serves all classes. A bias is added after
-the scaling, as in the plain layer. ``g`` starts at ‖W‖: until it meets the cap, the layer computes
-what the plain one did. Above the cap the gradient in ``g`` is zero, as the formula says.
+and the same two of every other convolution, transposed ones too. ‖W‖ is the norm of the whole
+weight, so one scalar ``g`` serves all classes. A bias is added after the scaling, as in the plain
+layer. ``g`` starts at ‖W‖: until it meets the cap, the layer computes what the plain one did. Above
+the cap the gradient in ``g`` is zero, as the formula says.
+
+The paper's min(g, α√C) supposes g > 0. A learnable g may cross zero (seen at high learning rates),
+and then min would cap nothing: here the cap holds on both sides, max(−α√C, min(g, α√C)), which is
+the paper's for every g it speaks of.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeGuard
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +31,19 @@ from torch import Tensor, nn
 from fixnorm.norm import frobenius
 
 __all__ = [
+    "FixNormConv1d",
     "FixNormConv2d",
+    "FixNormConv3d",
+    "FixNormConvTranspose1d",
+    "FixNormConvTranspose2d",
+    "FixNormConvTranspose3d",
     "FixNormLinear",
+    "WeightNormConv1d",
     "WeightNormConv2d",
+    "WeightNormConv3d",
+    "WeightNormConvTranspose1d",
+    "WeightNormConvTranspose2d",
+    "WeightNormConvTranspose3d",
     "WeightNormLinear",
 ]
 
@@ -36,7 +52,7 @@ CAP = "fixnorm_cap"
 
 
 class _Scaled(nn.Module):
-    """What the four layers share: parameters ``weight``, ``bias`` and ``g`` (shape (1,)).
+    """What all layers here share: parameters ``weight``, ``bias`` and ``g`` (shape (1,)).
 
     ``g`` has one dimension because ``fully_shard`` takes no scalar parameters.
     """
@@ -45,8 +61,14 @@ class _Scaled(nn.Module):
     g: nn.Parameter
     _plain_class: type[nn.Module]
 
+    @property
+    def outputs(self) -> int:
+        """C: classes of a head, output channels of a convolution."""
+        channels: int = getattr(self, "out_features", 0) or self.out_channels  # type: ignore[assignment]
+        return channels
+
     def effective_scale(self) -> Tensor:
-        """The norm of the weight that the layer applies, shape (1,)."""
+        """The norm of the weight that the layer applies, with its sign, shape (1,)."""
         return self.g
 
     def effective_weight(self) -> Tensor:
@@ -87,9 +109,13 @@ class _Scaled(nn.Module):
 
 
 class _Capped(_Scaled):
-    """A scale that is capped: min(g, α√C)."""
+    """A scale that is capped on both sides: −α√C ≤ scale ≤ α√C."""
 
     _alpha: float
+
+    def __init__(self, *args: Any, alpha: float, **kwargs: Any) -> None:
+        self._alpha = checked_alpha(alpha)
+        super().__init__(*args, **kwargs)
 
     @property
     def alpha(self) -> float:
@@ -103,11 +129,11 @@ class _Capped(_Scaled):
     @property
     def cap(self) -> float:
         """α√C, the largest scale the layer applies."""
-        return self._alpha * math.sqrt(self.weight.shape[0])
+        return self._alpha * math.sqrt(self.outputs)
 
     def effective_scale(self) -> Tensor:
-        """min(g, α√C), shape (1,)."""
-        return self.g.clamp(max=self.cap)
+        """max(−α√C, min(g, α√C)), shape (1,)."""
+        return self.g.clamp(-self.cap, self.cap)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, alpha={self.alpha:g}"
@@ -121,13 +147,65 @@ class WeightNormLinear(_Scaled, nn.Linear):
         return nn.functional.linear(input, self.effective_weight(), self.bias)
 
 
-class WeightNormConv2d(_Scaled, nn.Conv2d):
-    """``nn.Conv2d`` with Conv(x, W) / ‖W‖ · g; same arguments."""
+class _ScaledConv(_Scaled):
+    """Conv(x, W) / ‖W‖ · g."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer."""
-        output: Tensor = self._conv_forward(input, self.effective_weight(), self.bias)
+        output: Tensor = self._conv_forward(input, self.effective_weight(), self.bias)  # type: ignore[operator]
         return output
+
+
+class _ScaledConvTranspose(_Scaled):
+    """ConvTranspose(x, W) / ‖W‖ · g."""
+
+    _apply_transposed: ClassVar[Callable[..., Tensor]]
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Apply the layer."""
+        layer: Any = self
+        size = (layer.stride, layer.padding, layer.kernel_size, len(layer.kernel_size))
+        extra = layer._output_padding(input, output_size, *size, layer.dilation)
+        return type(self)._apply_transposed(
+            input,
+            self.effective_weight(),
+            layer.bias,
+            layer.stride,
+            layer.padding,
+            extra,
+            layer.groups,
+            layer.dilation,
+        )
+
+
+class WeightNormConv1d(_ScaledConv, nn.Conv1d):
+    """``nn.Conv1d`` with Conv(x, W) / ‖W‖ · g; same arguments."""
+
+
+class WeightNormConv2d(_ScaledConv, nn.Conv2d):
+    """``nn.Conv2d`` with Conv(x, W) / ‖W‖ · g; same arguments."""
+
+
+class WeightNormConv3d(_ScaledConv, nn.Conv3d):
+    """``nn.Conv3d`` with Conv(x, W) / ‖W‖ · g; same arguments."""
+
+
+class WeightNormConvTranspose1d(_ScaledConvTranspose, nn.ConvTranspose1d):
+    """``nn.ConvTranspose1d`` with its output, less bias, divided by ‖W‖ and times g."""
+
+    _apply_transposed = staticmethod(nn.functional.conv_transpose1d)
+
+
+class WeightNormConvTranspose2d(_ScaledConvTranspose, nn.ConvTranspose2d):
+    """``nn.ConvTranspose2d`` with its output, less bias, divided by ‖W‖ and times g."""
+
+    _apply_transposed = staticmethod(nn.functional.conv_transpose2d)
+
+
+class WeightNormConvTranspose3d(_ScaledConvTranspose, nn.ConvTranspose3d):
+    """``nn.ConvTranspose3d`` with its output, less bias, divided by ‖W‖ and times g."""
+
+    _apply_transposed = staticmethod(nn.functional.conv_transpose3d)
 
 
 class FixNormLinear(_Capped, WeightNormLinear):
@@ -138,39 +216,61 @@ class FixNormLinear(_Capped, WeightNormLinear):
     5.0
     """
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, *, alpha: float, **kwargs: Any
-    ) -> None:
-        self._alpha = checked_alpha(alpha)
-        super().__init__(in_features, out_features, bias, **kwargs)
+
+class FixNormConv1d(_Capped, WeightNormConv1d):
+    """``nn.Conv1d`` with Conv(x, W) / ‖W‖ · min(g, α√C); same arguments and ``alpha``."""
 
 
 class FixNormConv2d(_Capped, WeightNormConv2d):
     """``nn.Conv2d`` with Conv(x, W) / ‖W‖ · min(g, α√C); same arguments and ``alpha``."""
 
-    def __init__(self, *args: Any, alpha: float, **kwargs: Any) -> None:
-        self._alpha = checked_alpha(alpha)
-        super().__init__(*args, **kwargs)
+
+class FixNormConv3d(_Capped, WeightNormConv3d):
+    """``nn.Conv3d`` with Conv(x, W) / ‖W‖ · min(g, α√C); same arguments and ``alpha``."""
+
+
+class FixNormConvTranspose1d(_Capped, WeightNormConvTranspose1d):
+    """``WeightNormConvTranspose1d`` with g capped at α√C; ``alpha`` besides its arguments."""
+
+
+class FixNormConvTranspose2d(_Capped, WeightNormConvTranspose2d):
+    """``WeightNormConvTranspose2d`` with g capped at α√C; ``alpha`` besides its arguments."""
+
+
+class FixNormConvTranspose3d(_Capped, WeightNormConvTranspose3d):
+    """``WeightNormConvTranspose3d`` with g capped at α√C; ``alpha`` besides its arguments."""
 
 
 def checked_alpha(alpha: float) -> float:
     """The value as a float; ``inf`` means no cap."""
-    value = float(alpha)
-    if not value > 0:
+    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not number or not alpha > 0:
         raise ValueError(
             f"alpha must be a positive number but got {alpha!r}; the paper tries 0.5 to 16"
         )
-    return value
+    return float(alpha)
 
 
 _SCALED: dict[type[nn.Module], type[_Scaled]] = {
     nn.Linear: WeightNormLinear,
+    nn.Conv1d: WeightNormConv1d,
     nn.Conv2d: WeightNormConv2d,
+    nn.Conv3d: WeightNormConv3d,
+    nn.ConvTranspose1d: WeightNormConvTranspose1d,
+    nn.ConvTranspose2d: WeightNormConvTranspose2d,
+    nn.ConvTranspose3d: WeightNormConvTranspose3d,
 }
 _CAPPED: dict[type[nn.Module], type[_Capped]] = {
     nn.Linear: FixNormLinear,
+    nn.Conv1d: FixNormConv1d,
     nn.Conv2d: FixNormConv2d,
+    nn.Conv3d: FixNormConv3d,
+    nn.ConvTranspose1d: FixNormConvTranspose1d,
+    nn.ConvTranspose2d: FixNormConvTranspose2d,
+    nn.ConvTranspose3d: FixNormConvTranspose3d,
 }
+PLAIN = tuple(_SCALED)
+"""The plain layers that have a scaled form."""
 
 
 def with_norm(weight: Tensor, scale: Tensor) -> Tensor:
@@ -189,7 +289,7 @@ def can_be_scaled(layer: nn.Module) -> bool:
 
 
 def is_scaled(layer: nn.Module) -> TypeGuard[_Scaled]:
-    """Whether the layer is one of the four layers of this file."""
+    """Whether the layer is one of the layers of this file."""
     return isinstance(layer, _Scaled)
 
 
@@ -198,10 +298,13 @@ def is_capped(layer: nn.Module) -> TypeGuard[_Capped]:
     return isinstance(layer, _Capped)
 
 
-def scale_(layer: nn.Module, *, alpha: float | None = None) -> None:
+def scale_(
+    layer: nn.Module, *, alpha: float | None = None, g: nn.Parameter | None = None
+) -> nn.Parameter:
     """Turn a plain layer into a scaled one, in place: capped if ``alpha`` is given.
 
-    The object, its parameters, its hooks and everything that refers to it stay.
+    The object, its parameters, its hooks and everything that refers to it stay. ``g``: the scale of
+    a layer that has the same weight, to be shared as the weight is. Returns the layer's scale.
     """
     base = _plain_base(layer)
     assert base is not None
@@ -211,7 +314,11 @@ def scale_(layer: nn.Module, *, alpha: float | None = None) -> None:
     layer._plain_class = plain_class
     if is_capped(layer):
         layer._alpha = checked_alpha(math.inf if alpha is None else alpha)
-    layer._start_scale()
+    if g is None:
+        layer._start_scale()
+    else:
+        layer.g = g
+    return layer.g
 
 
 @torch.no_grad()
@@ -238,8 +345,8 @@ def _computes_like(base: type[nn.Module], layer: nn.Module) -> bool:
     assert isinstance(weight, Tensor)
     for size in (15, 16):
         shape: tuple[int, ...] = (size, weight.shape[1])
-        if isinstance(layer, nn.Conv2d):
-            shape = (1, layer.in_channels, size, size)
+        if isinstance(layer, nn.modules.conv._ConvNd):
+            shape = (1, layer.in_channels, *[size] * len(layer.kernel_size))
         x = torch.linspace(-1, 1, math.prod(shape)).to(weight).reshape(shape)
         try:
             own, plain = type(layer).forward(layer, x), base.forward(layer, x)

@@ -4,6 +4,9 @@ Line 7 of Algorithm 1, for the weights W = (W_1, …, W_n) of one group::
 
     W  ←  W / ‖W‖ · ‖W_0‖
 
+A weight that the step left alone (frozen, or without a gradient) stays as it is; the others, M, go
+to what it leaves of the norm: W_M ← W_M / ‖W_M‖ · √(‖W_0‖² − ‖W_rest‖²).
+
 Everything stays on the weights' device: no value is brought to the host. Sums run in float32 at
 least. Weights may be spread over devices, and may be sharded (``DTensor``): then each process
 sums the squares of what it holds and one all-reduce per sharded mesh dimension completes them.
@@ -39,19 +42,43 @@ class Rescaled(NamedTuple):
     norm: Tensor
     """‖W‖ before the rescale, 0-d."""
     factor: Tensor
-    """c = target / ‖W‖, 0-d."""
+    """c, 0-d: target / ‖W‖ where all weights moved."""
 
 
 @torch.no_grad()
-def rescale_(weights: Sequence[Tensor], target: float) -> Rescaled:
-    """Multiply the weights in place so that their joint norm is ``target``."""
+def rescale_(
+    weights: Sequence[Tensor], target: float, *, moved: Sequence[bool] | None = None
+) -> Rescaled:
+    """Multiply the weights in place so that their joint norm is ``target``.
+
+    ``moved``: for each weight, whether it may be touched; all of them unless said otherwise.
+    """
     parts = [local(weight) for weight in weights]
     norms = weight_norms(weights, parts)
     norm = torch.linalg.vector_norm(norms)
-    factor = target / norm
-    for device, same_device in _by_device(parts).items():
-        torch._foreach_mul_(same_device, factor.to(device, non_blocking=True))
+    if moved is None or all(moved):
+        factor = target / norm
+    else:
+        factor = _factor_beside(norms, target, moved)
+        parts = [part for part, touched in zip(parts, moved, strict=True) if touched]
+    multiply_(parts, factor)
     return Rescaled(norms, norm, factor)
+
+
+@torch.no_grad()
+def multiply_(tensors: Sequence[Tensor], factor: Tensor) -> None:
+    """Multiply plain tensors in place by one number that stays on its device."""
+    for device, same_device in _by_device(tensors).items():
+        torch._foreach_mul_(same_device, factor.to(device, non_blocking=True))
+
+
+def _factor_beside(norms: Tensor, target: float, moved: Sequence[bool]) -> Tensor:
+    """c = √(target² − ‖W_rest‖²) / ‖W_M‖, and 1 where the rest leaves nothing."""
+    each = list(zip(norms.unbind(), moved, strict=True))
+    still = torch.linalg.vector_norm(torch.stack([norm for norm, touched in each if not touched]))
+    moving = torch.linalg.vector_norm(torch.stack([norm for norm, touched in each if touched]))
+    room = (target - still) * (target + still)
+    return torch.where(room > 0, room.clamp(min=0).sqrt() / moving, torch.ones_like(room))
 
 
 @torch.no_grad()

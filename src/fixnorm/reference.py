@@ -57,16 +57,21 @@ def wn_fc(x: Tensor, W: Tensor, g: Tensor) -> Tensor:
     return x @ W.T / norm([W]) * g
 
 
+def capped(g: Tensor, bound: float) -> Tensor:
+    """min(g, bound) of the paper for g > 0, and its mirror image for g < 0 (our addition)."""
+    limit = torch.full_like(g, bound)
+    return torch.maximum(torch.minimum(g, limit), -limit)
+
+
 def fixnorm_fc(x: Tensor, W: Tensor, g: Tensor, alpha: float) -> Tensor:
     """FixNorm-FC(x; W, g, α) = xᵀW / ‖W‖ × min(g, α√#class)."""
-    bound = torch.full_like(g, alpha * math.sqrt(W.shape[0]))
-    return x @ W.T / norm([W]) * torch.minimum(g, bound)
+    return x @ W.T / norm([W]) * capped(g, alpha * math.sqrt(W.shape[0]))
 
 
 def fixnorm_conv(x: Tensor, W: Tensor, g: Tensor, alpha: float) -> Tensor:
     """FixNorm-Conv(x; W, g, α) = Conv(x, W) / ‖W‖ × min(g, α√c_out)."""
-    bound = torch.full_like(g, alpha * math.sqrt(W.shape[0]))
-    return torch.nn.functional.conv2d(x, W) / norm([W]) * torch.minimum(g, bound)
+    scale = capped(g, alpha * math.sqrt(W.shape[0]))
+    return torch.nn.functional.conv2d(x, W) / norm([W]) * scale
 
 
 def weight_decay_training(

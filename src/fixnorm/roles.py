@@ -138,7 +138,7 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
     for parameter, own_names in names.items():
         name = own_names[0]
         module = owners[name]
-        vector = _is_vector(module, name.rpartition(".")[2], parameter)
+        vector = is_vector(module, name.rpartition(".")[2], parameter)
         role: Role
         figure: float | None
         role, figure = ("free", None) if vector else _role(measured, own_names)
@@ -214,7 +214,7 @@ def _names(model: nn.Module) -> dict[nn.Parameter, tuple[str, ...]]:
     return names
 
 
-def _is_vector(module: nn.Module, own_name: str, parameter: nn.Parameter) -> bool:
+def is_vector(module: nn.Module, own_name: str, parameter: nn.Parameter) -> bool:
     """A bias, an affine, a gain of shape (C, 1, 1, 1), a class token: nothing with a direction.
 
     The weight of a layer is never one, though a layer with one output has a weight (1, d).

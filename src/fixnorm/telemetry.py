@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -18,13 +18,13 @@ __all__ = ["Figures", "GroupFigures", "HeadFigures", "WeightFigures"]
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """One fixed group at its last step."""
+    """One fixed group at its last step; groups of one sphere have its norm, target and factor."""
 
     norm: float
     """‖W‖ after the optimizer's step and before the rescale."""
     target: float
     factor: float
-    """c_t = target / norm."""
+    """c_t, by which the weights that moved were multiplied: target / norm if all did."""
     lr: float
     effective_lr: float
     """lr / target²: how far a unit gradient turns the weights (eq. 4)."""
@@ -49,7 +49,7 @@ class HeadFigures:
     g: float
     cap: float | None
     saturated: bool
-    """Whether g has met its cap, so that the cap decides."""
+    """Whether |g| has met its cap, so that the cap decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +66,27 @@ class Figures:
 
 
 class Step(NamedTuple):
-    """What the hook keeps of one group's last step, all still on the device."""
+    """What the hook keeps of one sphere's last step, all still on the device."""
 
     rescaled: Rescaled
     target: float
-    lr: float | Tensor
+    lrs: list[float | Tensor]
+    """One for each group of the sphere."""
 
 
-def group_figures(step: Step) -> GroupFigures:
-    """Bring one group's figures to the host."""
+def group_figures(step: Step) -> Iterator[GroupFigures]:
+    """Bring the figures of a sphere's groups to the host."""
     norm, factor = torch.stack([step.rescaled.norm, step.rescaled.factor]).tolist()
-    lr = step.lr.item() if isinstance(step.lr, Tensor) else step.lr
-    return GroupFigures(
-        norm=norm,
-        target=step.target,
-        factor=factor,
-        lr=lr,
-        effective_lr=lr / step.target**2,
-        implied_decay=(norm / step.target - 1) / lr if lr else math.nan,
-    )
+    for given in step.lrs:
+        lr = given.item() if isinstance(given, Tensor) else given
+        yield GroupFigures(
+            norm=norm,
+            target=step.target,
+            factor=factor,
+            lr=lr,
+            effective_lr=lr / step.target**2,
+            implied_decay=(1 / factor - 1) / lr if lr else math.nan,
+        )
 
 
 def weight_figures(
@@ -108,5 +110,5 @@ def head_figures(model: nn.Module) -> dict[str, HeadFigures]:
             g = layer.g.full_tensor() if is_sharded(layer.g) else layer.g
             cap = layer.cap if is_capped(layer) else None
             value = g.item()
-            found[name] = HeadFigures(value, cap, cap is not None and value >= cap)
+            found[name] = HeadFigures(value, cap, cap is not None and abs(value) >= cap)
     return found

@@ -66,8 +66,8 @@ def rescales() -> Iterator[Rescales]:
     """Watch the hook do its work."""
     seen, do = Rescales(), attaching.rescale_
 
-    def watched(weights: list[Tensor], target: float) -> Any:
-        done = do(weights, target)
+    def watched(weights: list[Tensor], target: float, **options: Any) -> Any:
+        done = do(weights, target, **options)
         seen.targets.append(target)
         seen.norms.append(true_norm(weights))
         return done

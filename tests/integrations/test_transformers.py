@@ -186,7 +186,6 @@ def test_a_model_that_cannot_be_folded_is_told_before_the_training(tmp_path: Pat
         ValueError, match=r"would untie .* classifier\.1\.weight \(scale .* \(plain"
     ):
         attach(made)
-    attach(made, fold_on_save=False)
 
 
 @pytest.mark.slow
@@ -209,7 +208,8 @@ def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> 
     group[TARGET] *= 2
     torch.save(state, file)
     made = trainer(tmp_path, max_steps=5, **options)
-    made.train(resume_from_checkpoint=str(file.parent))
+    with pytest.warns(UserWarning, match="fixed weights had 0.5 times their norm before a step"):
+        made.train(resume_from_checkpoint=str(file.parent))
     assert seen.targets[3:] == [2 * seen.targets[0]] * 2
     assert true_norm(fixed_of(made.optimizer)[1]) == pytest.approx(2 * seen.targets[0], rel=1e-6)
 

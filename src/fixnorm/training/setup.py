@@ -72,9 +72,9 @@ class Trainee:
         return self.head.cap if self.head is not None and is_capped(self.head) else None
 
     def relative_scale(self) -> Tensor | None:
-        """The largest g/√C of the heads: the run depends on no alpha that this never exceeds."""
+        """The largest |g|/√C of the heads: the run depends on no alpha that this never exceeds."""
         layers = [self.model.get_submodule(name) for name in self.heads]
-        scales = [x.g.detach() / math.sqrt(x.weight.shape[0]) for x in layers if is_scaled(x)]
+        scales = [x.g.detach().abs() / math.sqrt(x.outputs) for x in layers if is_scaled(x)]
         if not scales or len(scales) < len(layers):
             return None
         return scales[0] if len(scales) == 1 else torch.stack(scales).amax(0)

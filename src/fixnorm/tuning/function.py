@@ -58,7 +58,7 @@ def tune(
 
     Args:
         train: ``train(lr, alpha, steps)`` returns the accuracy (more is better), or a dict with
-            ``accuracy`` and ``largest_scale``, the largest g/√C of the training: then slots whose
+            ``accuracy`` and ``largest_scale``, the largest |g|/√C of the training: then slots whose
             cap was never met need no training. It is called by keywords; with several seeds it
             also gets ``seed``. NaN means diverged; an exception closes the slot as failed.
         steps: T_max, the length of a full training.

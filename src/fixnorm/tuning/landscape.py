@@ -30,7 +30,7 @@ class Recorded:
     curve: tuple[float, ...]
     """The accuracy after each epoch."""
     largest_scale: float | None = None
-    """The largest g/√C of the training, if it is known."""
+    """The largest |g|/√C of the training, if it is known."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Outcome:
     accuracy: float
     """In percent, or any figure of which more is better; −∞ if the training diverged or failed."""
     largest_scale: float | None = None
-    """The largest g/√C of the training, if it is known."""
+    """The largest |g|/√C of the training, if it is known."""
 
     @property
     def finite(self) -> bool:

@@ -36,7 +36,7 @@ class TrialRecord:
     source: str | None = None
     """Of a free trial: the key of the one that it equals, bit for bit."""
     largest_scale: float | None = None
-    """The largest g/√C of the training."""
+    """The largest |g|/√C of the training."""
     reason: str | None = None
     """Why it failed."""
     seconds: float | None = None

@@ -1,0 +1,113 @@
+"""Which weights share a norm: the fixed groups of one or several optimizers, put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fixnorm.groups import SPHERE, TARGET, fixed_weights, origin_of
+from fixnorm.norm import joint_norm
+
+__all__ = ["Member", "Sphere", "check_target", "set_targets", "spheres"]
+
+
+class Member(NamedTuple):
+    """A fixed group of a sphere."""
+
+    optimizer: Optimizer
+    group: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Sphere:
+    """Fixed weights that have one joint norm."""
+
+    members: list[Member] = field(default_factory=list)
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """All weights of the sphere, group by group."""
+        if len(self.members) == 1:
+            return fixed_weights(self.members[0].group)
+        return [weight for member in self.members for weight in fixed_weights(member.group)]
+
+    @property
+    def target(self) -> float:
+        """The norm that the weights keep; each of the groups has it."""
+        target: float = self.members[0].group[TARGET]
+        return target
+
+    def names(self) -> list[str]:
+        """The weights' names in their model."""
+        origins = [origin_of(weight) for weight in self.weights]
+        return [o.name if o is not None else f"weight {i}" for i, o in enumerate(origins)]
+
+    def __str__(self) -> str:
+        names = self.names()
+        return ", ".join(names[:3]) + ", …" * (len(names) > 3)
+
+
+def spheres(optimizers: Iterable[Optimizer]) -> dict[Any, Sphere]:
+    """The optimizers' fixed groups by what they share, as the groups say now."""
+    found: dict[Any, Sphere] = {}
+    for o, optimizer in enumerate(optimizers):
+        for i, group in enumerate(optimizer.param_groups):
+            if TARGET in group:
+                key = (o, i) if SPHERE not in group else (group[SPHERE], _model(group))
+                found.setdefault(key, Sphere()).members.append(Member(optimizer, group))
+    return found
+
+
+def set_targets(sphere: Sphere) -> None:
+    """Give every group of the sphere its target: as saved, or as the weights have it now.
+
+    Groups without one join those that have one: target² ← target² + ‖W_new‖², so that no weight is
+    rescaled by joining.
+    """
+    for member in sphere.members:
+        _refuse_decay(member.group, sphere)
+    known = {m.group[TARGET] for m in sphere.members if m.group[TARGET] is not None}
+    if len(known) > 1:
+        raise ValueError(
+            f"fixed groups that share one norm ({sphere}) have different targets "
+            f"({', '.join(f'{target:g}' for target in sorted(known))}): load the states of all "
+            "their optimizers from one checkpoint"
+        )
+    new = [m.group for m in sphere.members if m.group[TARGET] is None]
+    weights = [weight for group in new for weight in fixed_weights(group)]
+    measured = float(joint_norm(weights)) if weights else 0.0
+    target = math.hypot(measured, *map(float, known))
+    if weights:
+        check_target(measured, sphere)
+    check_target(target, sphere)
+    for member in sphere.members:
+        member.group[TARGET] = target
+
+
+def check_target(target: float, sphere: Sphere) -> None:
+    """Refuse a norm that no weights can be brought to."""
+    if not 0 < target < math.inf:
+        raise ValueError(
+            f"the norm of a fixed group ({sphere}) is {target}: its weights need finite, "
+            "non-zero values before attach"
+        )
+
+
+def _refuse_decay(group: dict[str, Any], sphere: Sphere) -> None:
+    if group.get("weight_decay"):
+        raise ValueError(
+            f"weight decay {group['weight_decay']} on a fixed group ({sphere}): its norm is "
+            "fixed, so set weight_decay=0 there"
+        )
+
+
+def _model(group: dict[str, Any]) -> int | None:
+    """Tells models apart: groups of two models share no norm, whatever their numbers."""
+    weights: Sequence[nn.Parameter] = fixed_weights(group)
+    origin = origin_of(weights[0]) if weights else None
+    return None if origin is None else id(origin.model())
