@@ -17,7 +17,12 @@ from fixnorm.groups import TARGET
 from fixnorm.hook import handle_of
 
 pytest.importorskip("lightning")
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint, WeightAveraging
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    Callback,
+    ModelCheckpoint,
+    WeightAveraging,
+)
 from lightning.pytorch.loggers.logger import Logger
 from lightning_run import Classifier, trainer
 
@@ -244,6 +249,32 @@ def test_parameters_in_no_optimizer_are_told(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"in no optimizer, so not trained: temperature\. fixnorm"):
         trainer(tmp_path, FixNormCallback(), max_steps=2).fit(module)
     assert module.temperature.item() == 1.0
+
+
+class Finetuned(Classifier):
+    """The convolutions are frozen until Lightning's callback adds them to the optimizer."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.backbone = self.model[:6]
+
+
+@pytest.mark.filterwarnings("ignore:The provided params to be frozen already exist")
+@pytest.mark.parametrize("resumed", [False, True])
+def test_weights_that_are_unfrozen_later_keep_their_norm(tmp_path: Path, resumed: bool) -> None:
+    """BackboneFinetuning adds them as a plain group; from then on the joint norm has them in it."""
+    start = weights_of(net())
+    module, file = Finetuned(), None
+    for epochs in (2, 4) if resumed else (4,):
+        module = module if file is None else Finetuned(seed=1)
+        finetuning = BackboneFinetuning(1, backbone_initial_lr=0.2)
+        fit = trainer(tmp_path, FixNormCallback(), max_epochs=epochs, callbacks=[finetuning])
+        fit.fit(module, ckpt_path=file)
+        file = tmp_path / "half.ckpt"
+        fit.save_checkpoint(file)
+    weights = weights_of(module.model)
+    assert not any(map(torch.equal, weights, start))
+    assert true_norm(weights) == pytest.approx(true_norm(start), rel=1e-6)
 
 
 def end(folder: Path, rank: int) -> dict[str, Any]:
