@@ -45,7 +45,7 @@ class Classifier(pl.LightningModule):
 
     def configure_optimizers(self) -> dict[str, object]:
         """SGD over groups by role, without weight decay."""
-        groups = fixnorm.param_groups(self.model)  # new: in place of self.parameters()
+        groups = fixnorm.param_groups(self)  # new: in place of self.parameters()
         optimizer = torch.optim.SGD(groups, lr=LR, momentum=0.9, nesterov=True)
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -113,6 +113,37 @@ def test_param_groups_of_an_unconverted_or_frozen_model() -> None:
         fixnorm.param_groups(model)
 
 
+class Whole(nn.Module):
+    """What holds a converted model, and more: a Lightning module, say."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.model, self.more, self.frozen = ResNet(), nn.Linear(3, 2), nn.Linear(2, 2)
+        fixnorm.convert(self.model, **({"alpha": 1.0} | options))
+        self.frozen.requires_grad_(False)
+        self.average = copy.deepcopy(self.model).requires_grad_(False)
+
+
+def test_groups_of_what_holds_a_converted_model() -> None:
+    whole = Whole()
+    fixed, rest, others = fixnorm.param_groups(whole)
+    alone = fixnorm.param_groups(whole.model)
+    assert [list(map(id, g["params"])) for g in (fixed, rest)] == [
+        list(map(id, g["params"])) for g in alone
+    ]
+    assert others["params"] == [whole.more.weight, whole.more.bias]
+    optimizer = torch.optim.SGD([fixed, rest, others], lr=0.1)
+    assert fixnorm.attach(optimizer).figures().heads["fc"]
+    assert fixnorm.param_groups(whole, beside=optimizer) == []
+    decaying = Whole(method="algorithm1", alpha=None)
+    groups = fixnorm.param_groups(decaying, weight_decay=0.1)
+    assert [group["weight_decay"] for group in groups] == [0.0, 0.1, 0.0, 0.1, 0.0]
+    assert groups[3]["params"] == [decaying.more.weight]
+    whole.average.requires_grad_(True)
+    with pytest.raises(ValueError, match=r"2 converted parts \(model, average\), each with a norm"):
+        fixnorm.param_groups(whole)
+
+
 def test_attach_refuses_an_optimizer_built_before_convert() -> None:
     model = ResNet()
     plain = torch.optim.SGD(model.parameters(), lr=0.1)

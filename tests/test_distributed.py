@@ -93,6 +93,12 @@ def _fsdp(rank: int, results: Path, scope: str) -> None:
     train(model, optimizer, rank=rank, world=WORLD)
     torch.save(full(model), results / f"{rank}.pt")
     torch.save(handle.figures().to_dict(), results / f"figures{rank}.pt")
+    expected = fixnorm.fold_state_dict(full(model), alpha=0.6, head="fc")
+    folded = fixnorm.fold_state_dict(model.state_dict())  # of shards; it says its cap
+    assert folded.keys() == full(fixnorm.fold(model)).keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(folded[name].full_tensor(), tensor)
+        torch.testing.assert_close(full(model)[name], tensor)
 
 
 def _mixed(rank: int, results: Path, scope: str) -> None:

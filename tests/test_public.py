@@ -23,6 +23,7 @@ def test_public_names_are_pinned() -> None:
         "audit",
         "convert",
         "fold",
+        "fold_state_dict",
         "handle_of",
         "mean_cross_boundary_risk",
         "param_groups",

@@ -109,6 +109,12 @@ def test_tied_layers_share_one_scale_in_training_and_stay_tied_when_folded() -> 
         nn.functional.cross_entropy(model(x), torch.arange(5) % 3).backward()
         optimizer.step()
         assert true_norm(optimizer.param_groups[0]["params"]) == pytest.approx(target, rel=1e-6)
+    trained = model(x)
+    fixnorm.fold(model)
+    assert model.a.weight is model.b.weight
+    plain = Twice()
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(plain(x), trained, rtol=1e-5, atol=1e-6)
 
 
 class TwoHeads(nn.Module):

@@ -9,7 +9,9 @@ Three lines in a training script::
 
 from typing import TYPE_CHECKING, Any
 
-from fixnorm.conversion import convert, fold
+from fixnorm.adapters import refuse_adapters
+from fixnorm.conversion import convert
+from fixnorm.folding import fold, fold_state_dict
 from fixnorm.groups import param_groups
 from fixnorm.hook import Handle, attach, handle_of
 from fixnorm.layers import FixNormConv2d, FixNormLinear, WeightNormConv2d, WeightNormLinear
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from fixnorm.tuning.function import tune
 
 __version__ = "0.1.0"
+
+refuse_adapters()
 
 __all__ = [
     "Audit",
@@ -34,6 +38,7 @@ __all__ = [
     "audit",
     "convert",
     "fold",
+    "fold_state_dict",
     "handle_of",
     "mean_cross_boundary_risk",
     "param_groups",

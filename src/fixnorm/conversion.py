@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
+from fixnorm.adapters import adapters_of
 from fixnorm.layers import (
     PLAIN,
     can_be_scaled,
@@ -25,13 +26,12 @@ from fixnorm.layers import (
     is_capped,
     is_scaled,
     scale_,
-    unscale_,
 )
 from fixnorm.matrices import Matrix, matrices
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
 
-__all__ = ["Conversion", "Kept", "conversion_of", "convert", "fold"]
+__all__ = ["Conversion", "Kept", "conversion_of", "convert", "forget_conversion"]
 
 ConvertMethod = Literal["fixnorm", "wn-fc", "algorithm1"]
 
@@ -191,18 +191,10 @@ def conversion_of(model: nn.Module) -> Conversion | None:
     return found if isinstance(found, Conversion) else None
 
 
-def fold(model: nn.Module) -> nn.Module:
-    """Turn every FixNorm and weight-normalised layer back into the plain one, in place.
-
-    The outputs stay the same; the state dict is that of the original architecture. Returns the
-    model.
-    """
+def forget_conversion(model: nn.Module) -> None:
+    """Drop the record of the model's conversion, and of its parts': it is plain again."""
     for module in model.modules():
-        if is_scaled(module):
-            unscale_(module)
-    if conversion_of(model) is not None:
-        delattr(model, _ATTRIBUTE)
-    return model
+        module.__dict__.pop(_ATTRIBUTE, None)
 
 
 def _check_arguments(model: nn.Module, method: str) -> None:
@@ -218,6 +210,11 @@ def _check_arguments(model: nn.Module, method: str) -> None:
         raise ValueError(f"convert the model first, then wrap it in {wrapper}")
     if hasattr(model, "_orig_mod"):
         raise ValueError("convert the model first, then torch.compile it")
+    if adapters := adapters_of(model):
+        raise ValueError(
+            f"{adapters[0]} is an adapter, which leaves its base frozen and cannot be merged into "
+            "a scaled layer: convert and train the model first, fixnorm.fold it, then add adapters"
+        )
     if conversion_of(model) is not None or any(is_scaled(m) for m in model.modules()):
         raise ValueError(
             "the model is converted already; set layer.alpha to change a cap, "

@@ -55,7 +55,8 @@ def param_groups(
     """Optimizer groups for the model; pass them to any optimizer, then ``attach`` it.
 
     Args:
-        model: a converted model; DDP, ``fully_shard`` and ``torch.compile`` may have wrapped it.
+        model: a converted model; DDP, ``fully_shard`` and ``torch.compile`` may have wrapped it. Or
+            a module with a part that was converted: all its other parameters are in the rest.
         scope: ``global`` fixes the joint norm of all fixed weights (the paper), ``layer`` that of
             each weight alone.
         method: the paper's algorithm; as given to ``convert`` unless said otherwise.
@@ -73,6 +74,16 @@ def param_groups(
         Groups that hold every trainable parameter of the model once.
     """
     model = _checked_model(model)
+    if method != "weight-decay" and (part := _converted_part(model)) is not model:
+        groups = param_groups(
+            part,
+            scope=scope,
+            method=method,
+            weight_decay=weight_decay,
+            sample=sample,
+            beside=beside,
+        )
+        return groups + _other_groups(model, groups, weight_decay, beside)
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
     method = _checked_method(model, method)
@@ -115,6 +126,41 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def _converted_part(model: nn.Module) -> nn.Module:
+    """The one converted module in a model that is not converted itself; otherwise the model."""
+    if conversion_of(model) is not None:
+        return model
+    parts = {
+        name: module
+        for name, module in model.named_modules()
+        if conversion_of(module) is not None
+        and unwrapped(module) is module
+        and any(p.requires_grad for p in module.parameters())  # not an average of another
+    }
+    if len(parts) > 1:
+        raise ValueError(
+            f"the model has {len(parts)} converted parts ({', '.join(parts)}), each with a norm of "
+            "its own: call param_groups for each and add the groups up"
+        )
+    return next(iter(parts.values()), model)
+
+
+def _other_groups(
+    model: nn.Module,
+    groups: list[dict[str, Any]],
+    weight_decay: float,
+    beside: Optimizer | None,
+) -> list[dict[str, Any]]:
+    """Groups of what the groups of a part leave out: matrices decayed, if that is asked for."""
+    taken = groups if beside is None else groups + _groups_of(beside)
+    held = {id(p) for group in taken for p in group["params"]}
+    others = {n: p for n, p in model.named_parameters() if p.requires_grad and id(p) not in held}
+    decayed = _decayed_names(model, others, ()) if weight_decay else []
+    rest = [name for name in others if name not in decayed]
+    parts = ((decayed, weight_decay), (rest, 0.0))
+    return [_group(others, names, decay) for names, decay in parts if names]
 
 
 def _checked_model(model: nn.Module) -> nn.Module:

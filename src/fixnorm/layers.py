@@ -47,6 +47,9 @@ __all__ = [
     "WeightNormLinear",
 ]
 
+CAP = "fixnorm_cap"
+"""Key of a layer's metadata in a state dict: the largest scale it applies, ``inf`` for any."""
+
 
 class _Scaled(nn.Module):
     """What all layers here share: parameters ``weight``, ``bias`` and ``g`` (shape (1,)).
@@ -70,8 +73,7 @@ class _Scaled(nn.Module):
 
     def effective_weight(self) -> Tensor:
         """The weight that the layer applies: W / ‖W‖ times the effective scale."""
-        factor = self.effective_scale() / frobenius(self.weight)
-        return self.weight * factor.to(self.weight.dtype)
+        return with_norm(self.weight, self.effective_scale())
 
     def reset_parameters(self) -> None:
         """Initialise as the plain layer does, with g = ‖W‖."""
@@ -85,6 +87,16 @@ class _Scaled(nn.Module):
     def _start_scale(self) -> None:
         start = frobenius(self.weight.detach()).to(self.weight.dtype).reshape(1)
         self.g = nn.Parameter(start, requires_grad=self.weight.requires_grad)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        """Note the cap in the state dict's metadata: without it the scale cannot be folded in."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:
+            cap = self.cap if is_capped(self) else math.inf
+            metadata.setdefault(prefix[:-1], {})[CAP] = cap
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
@@ -261,6 +273,11 @@ PLAIN = tuple(_SCALED)
 """The plain layers that have a scaled form."""
 
 
+def with_norm(weight: Tensor, scale: Tensor) -> Tensor:
+    """W / ‖W‖ · s in the weight's dtype."""
+    return weight * (scale / frobenius(weight)).to(weight.dtype)
+
+
 def can_be_scaled(layer: nn.Module) -> bool:
     """Whether ``scale_`` may take the layer: one that computes what its plain base does.
 
@@ -309,7 +326,8 @@ def unscale_(layer: nn.Module) -> None:
     """Turn a scaled layer back into the plain one that computes the same, in place."""
     assert is_scaled(layer)
     trainable = layer.weight.requires_grad
-    folded = nn.Parameter(layer.effective_weight().detach(), requires_grad=trainable)
+    weight = layer.effective_weight() if layer.weight.any() else layer.weight  # zero stays zero
+    folded = nn.Parameter(weight.detach(), requires_grad=trainable)
     plain_class = layer.__dict__.pop("_plain_class", None) or _plain_base(layer)
     layer.__dict__.pop("_alpha", None)
     del layer.g

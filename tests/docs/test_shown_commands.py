@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import typer
 from dense_sets import make_cityscapes, make_coco
 from pages import PAGES, README, ROOT, blocks, commands, commands_of
 from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
 
+import fixnorm
 from fixnorm.commands import run, searching
 from fixnorm.commands.app import app
 from fixnorm.commands.train import configured
@@ -55,6 +59,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / lower.upper()).symlink_to(make(place / lower))
         (place / "DATA" / lower).symlink_to(place / lower)
     (place / "results").symlink_to(ROOT / "results")
+    checkpoints(place)
     called("train", "digits", "--out", str(place / "runs/digits-fixnorm-0"), *SHORT)
     called("tune", "digits", "--out", str(place / "study"), *SHORT, *FEW)
     return place
@@ -69,6 +74,15 @@ def images(root: Path) -> None:
             for i in range(3):
                 pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(folder / f"{i}.jpg")
+
+
+def checkpoints(root: Path) -> None:
+    """Of a converted model, as others' scripts write them."""
+    state = nn.Sequential(fixnorm.FixNormLinear(3, 2, alpha=1.0)).state_dict()
+    torch.save({"state_dict": state, "state_dict_ema": state}, root / "model_best.pth.tar")
+    torch.save({"state_dict": state}, root / "epoch=9.ckpt")
+    (root / "checkpoint-500").mkdir()
+    save_file(state, root / "checkpoint-500/model.safetensors")
 
 
 def run_shown(words: list[str], out: Path) -> None:
@@ -87,6 +101,8 @@ def run_shown(words: list[str], out: Path) -> None:
         called(*words, "--replays", "2", "--budget", "3", "--out", str(out))
     elif name in ("reproduce", "export", "report"):
         called(*words, "--out", str(out.with_suffix(".safetensors" if name == "export" else "")))
+    elif name == "fold":  # several pages write to one name
+        called(*words, "--force")
     else:
         called(*words)
 

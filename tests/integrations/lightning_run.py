@@ -34,7 +34,7 @@ class Classifier(pl.LightningModule):
         return found
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        groups = fixnorm.param_groups(self.model, scope=self.scope)
+        groups = fixnorm.param_groups(self, scope=self.scope)
         return torch.optim.SGD(groups, lr=0.3, momentum=0.9)
 
     def train_dataloader(self) -> DataLoader[Any]:

@@ -12,10 +12,17 @@ from frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, ru
 from torch import Tensor
 
 import fixnorm
+from fixnorm.commands import run as run_command
 from fixnorm.groups import TARGET
 from fixnorm.hook import handle_of
 
 pytest.importorskip("lightning")
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    Callback,
+    ModelCheckpoint,
+    WeightAveraging,
+)
 from lightning.pytorch.loggers.logger import Logger
 from lightning_run import Classifier, trainer
 
@@ -158,6 +165,122 @@ def test_a_module_without_fixed_groups_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"no optimizer of the module has a fixed group: build it"):
         trainer(tmp_path, FixNormCallback(), max_epochs=1).fit(Plain())
+
+
+def with_far_scale(module: Classifier) -> Tensor:
+    """Its outputs, with the scale of its head far above the cap of 2."""
+    with torch.no_grad():
+        module.model[8].g.fill_(9.0)
+    return module.model.eval()(images()[:4][0])
+
+
+def test_weights_alone_are_folded_and_checkpoints_are_not(tmp_path: Path) -> None:
+    module, saves = Classifier(), ModelCheckpoint(tmp_path, "weights", save_weights_only=True)
+    options = {"max_epochs": 1, "callbacks": [saves], "enable_checkpointing": True}
+    fit = trainer(tmp_path, FixNormCallback(), **options)
+    fit.fit(module)
+    expected = with_far_scale(module)
+    fit.save_checkpoint(tmp_path / "weights-at-end.ckpt", weights_only=True)
+    fit.save_checkpoint(tmp_path / "whole.ckpt")
+    for file, has_scale in (("weights", False), ("weights-at-end", False), ("whole", True)):
+        state = torch.load(tmp_path / f"{file}.ckpt", weights_only=True)["state_dict"]
+        assert ("model.8.g" in state) is has_scale, file
+    for file in ("weights-at-end", "whole"):  # both are the converted module's
+        again = Classifier.load_from_checkpoint(tmp_path / f"{file}.ckpt")
+        torch.testing.assert_close(again.model.eval()(images()[:4][0]), expected)
+    plain = fixnorm.fold(Classifier(seed=1))
+    state = torch.load(tmp_path / "weights-at-end.ckpt", weights_only=True)["state_dict"]
+    plain.load_state_dict(state, strict=True)
+    torch.testing.assert_close(plain.model.eval()(images()[:4][0]), expected)
+
+
+def test_saving_weights_unfolded_is_a_choice(tmp_path: Path) -> None:
+    fit = trainer(tmp_path, FixNormCallback(fold_on_save=False), max_steps=1)
+    fit.fit(Classifier())
+    fit.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
+    assert "model.8.g" in torch.load(tmp_path / "weights.ckpt", weights_only=True)["state_dict"]
+
+
+def test_a_checkpoint_of_the_trainer_folds_by_the_command(tmp_path: Path) -> None:
+    """With an average in it, whose dict does not say the cap."""
+    module = Classifier()
+    averages = WeightAveraging()
+    fit = trainer(tmp_path, FixNormCallback(), max_epochs=1, callbacks=[averages, SavesAtTheEnd()])
+    fit.fit(module)
+    with pytest.raises(SystemExit, match="0"):
+        run_command(["fold", str(tmp_path / "saved.ckpt"), str(tmp_path / "plain.ckpt")])
+    before, after = (
+        torch.load(tmp_path / name, weights_only=True) for name in ("saved.ckpt", "plain.ckpt")
+    )
+    assert "optimizer_states" in before
+    assert "optimizer_states" not in after
+    for key in ("state_dict", "current_model_state"):
+        converted, plain = Classifier(seed=1), fixnorm.fold(Classifier(seed=1))
+        converted.load_state_dict(before[key])
+        plain.load_state_dict(after[key])
+        x = images()[:4][0]
+        torch.testing.assert_close(plain.model.eval()(x), converted.model.eval()(x))
+
+
+class SavesAtTheEnd(Callback):
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "saved.ckpt")
+
+
+class WithMore(Classifier):
+    """A parameter of its own beside the converted model."""
+
+    def __init__(self, *, all_of_it: bool) -> None:
+        super().__init__()
+        self.temperature = torch.nn.Parameter(torch.ones(()))
+        self.all_of_it = all_of_it
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) * self.temperature
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        part = self if self.all_of_it else self.model
+        return torch.optim.SGD(fixnorm.param_groups(part), lr=0.1)
+
+
+def test_parameters_beside_the_converted_model_train(tmp_path: Path, seen: Rescales) -> None:
+    module = WithMore(all_of_it=True)
+    trainer(tmp_path, FixNormCallback(), max_steps=2).fit(module)
+    assert module.temperature.item() != 1.0
+    assert seen.count == 2
+
+
+def test_parameters_in_no_optimizer_are_told(tmp_path: Path) -> None:
+    module = WithMore(all_of_it=False)
+    with pytest.warns(UserWarning, match=r"in no optimizer, so not trained: temperature\. fixnorm"):
+        trainer(tmp_path, FixNormCallback(), max_steps=2).fit(module)
+    assert module.temperature.item() == 1.0
+
+
+class Finetuned(Classifier):
+    """The convolutions are frozen until Lightning's callback adds them to the optimizer."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.backbone = self.model[:6]
+
+
+@pytest.mark.filterwarnings("ignore:The provided params to be frozen already exist")
+@pytest.mark.parametrize("resumed", [False, True])
+def test_weights_that_are_unfrozen_later_keep_their_norm(tmp_path: Path, resumed: bool) -> None:
+    """BackboneFinetuning adds them as a plain group; from then on the joint norm has them in it."""
+    start = weights_of(net())
+    module, file = Finetuned(), None
+    for epochs in (2, 4) if resumed else (4,):
+        module = module if file is None else Finetuned(seed=1)
+        finetuning = BackboneFinetuning(1, backbone_initial_lr=0.2)
+        fit = trainer(tmp_path, FixNormCallback(), max_epochs=epochs, callbacks=[finetuning])
+        fit.fit(module, ckpt_path=file)
+        file = tmp_path / "half.ckpt"
+        fit.save_checkpoint(file)
+    weights = weights_of(module.model)
+    assert not any(map(torch.equal, weights, start))
+    assert true_norm(weights) == pytest.approx(true_norm(start), rel=1e-6)
 
 
 def end(folder: Path, rank: int) -> dict[str, Any]:

@@ -76,9 +76,8 @@ def unmended() -> Lookahead:
 def test_a_wrapper_whose_step_calls_no_hooks_is_mended(seen: Rescales) -> None:
     optimizer = unmended()
     fixnorm.attach(optimizer)
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            p.grad = torch.randn_like(p)
+    for weight in fixed_of(optimizer)[1]:
+        weight.grad = torch.ones_like(weight)
     optimizer.step()
     assert seen.count == 1
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import Rescales, assert_goes_on, fixed_of, run, true_norm
+from frameworks import CLASSES, Rescales, assert_goes_on, fixed_of, run, true_norm
+from safetensors.torch import load_file
 
 import fixnorm
 from fixnorm.groups import TARGET
@@ -153,6 +154,52 @@ def test_a_plain_optimizer_is_told(tmp_path: Path) -> None:
         made.train()
 
 
+def saved(folder: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(folder / "model.safetensors")
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"torch_compile": True, "torch_compile_backend": "eager"}])
+def test_what_is_saved_is_folded_and_checkpoints_are_not(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    model = classifier()
+    made = trainer(tmp_path, model, save_strategy="steps", save_steps=4, **options)
+    made.train()
+    with torch.no_grad():
+        model.classifier[1].g.fill_(9.0)  # far above its cap of 2
+    made.save_model(str(tmp_path / "end"))
+    made.save_model(_internal_call=True)  # as push_to_hub calls it
+    images = torch.stack([example["pixel_values"] for example in examples()[:4]])
+    expected = model.eval()(images).logits
+    for folder in (tmp_path / "end", tmp_path):
+        read, about = type(model).from_pretrained(folder, output_loading_info=True)
+        assert not about["unexpected_keys"]
+        torch.testing.assert_close(read.eval()(images).logits, expected)
+    assert "classifier.1.g" not in saved(tmp_path / "end")
+    assert model.classifier[1].g.item() == 9.0  # the model is as before
+    assert saved(tmp_path / "checkpoint-4").keys() == model.state_dict().keys()
+    assert saved(tmp_path / "checkpoint-8").keys() == model.state_dict().keys()
+
+
+def test_saving_unfolded_is_a_choice(tmp_path: Path) -> None:
+    made = Trainer(model=classifier(), args=arguments(tmp_path), train_dataset=examples())
+    attach(made, fold_on_save=False)
+    made.save_model(str(tmp_path))
+    assert "classifier.1.g" in saved(tmp_path)
+
+
+def test_a_model_that_cannot_be_folded_is_told_before_the_training(tmp_path: Path) -> None:
+    model = classifier()
+    other = model.classifier.append(torch.nn.Linear(8, CLASSES))[-1]
+    other.weight = model.classifier[1].weight
+    made = Trainer(model=model, args=arguments(tmp_path), train_dataset=examples())
+    with pytest.raises(
+        ValueError, match=r"would untie .* classifier\.1\.weight \(scale .* \(plain"
+    ):
+        attach(made)
+
+
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """The process dies after five steps; another, with other weights to begin with, goes on."""
@@ -173,7 +220,7 @@ def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> 
     group[TARGET] *= 2
     torch.save(state, file)
     made = trainer(tmp_path, max_steps=5, **options)
-    with pytest.warns(UserWarning, match="0.5 times their norm before a step"):
+    with pytest.warns(UserWarning, match="fixed weights had 0.5 times their norm before a step"):
         made.train(resume_from_checkpoint=str(file.parent))
     assert seen.targets[3:] == [2 * seen.targets[0]] * 2
     assert true_norm(fixed_of(made.optimizer)[1]) == pytest.approx(2 * seen.targets[0], rel=1e-6)

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import fixnorm
-from fixnorm.commands import audit, export, recipes, replay, report, reproduce, train, tune
+from fixnorm.commands import audit, export, fold, recipes, replay, report, reproduce, train, tune
 from fixnorm.training import Interrupted
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("report")(report.report)
 app.command("replay")(replay.replay)
 app.command("reproduce")(reproduce.reproduce)
 app.command("export")(export.export)
+app.command("fold")(fold.fold)
 
 
 def _version(wanted: bool) -> None:

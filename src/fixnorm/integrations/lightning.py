@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
+from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import TARGET
 from fixnorm.hook import Handle, attach, handle_of
 from fixnorm.integrations.needs import missing
@@ -11,6 +15,7 @@ from fixnorm.integrations.scalars import scalars
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.utilities import rank_zero_warn
 except ModuleNotFoundError as error:
     raise missing(error, "lightning") from None
 
@@ -21,21 +26,36 @@ class FixNormCallback(Callback):  # type: ignore[misc]
     """Keeps the norms of all fixed groups while the trainer fits, and logs how they do.
 
     Convert the model before the module builds its optimizers, and build them in
-    ``configure_optimizers`` from :func:`fixnorm.param_groups`. The figures of
+    ``configure_optimizers`` from :func:`fixnorm.param_groups`. A parameter of the module that is in
+    no optimizer is told when the fit starts. The figures of
     :func:`fixnorm.integrations.scalars.scalars` go to the trainer's loggers and metrics on every
     ``log_every_n_steps``-th step. A checkpoint of the trainer has the target norms, as they are in
     the optimizer's groups.
 
     Args:
         angle_every: as in :func:`fixnorm.attach`.
+        fold_on_save: fold checkpoints that have the weights only, which no training resumes from:
+            ``trainer.save_checkpoint(file, weights_only=True)`` and those of a
+            ``ModelCheckpoint(save_weights_only=True)``. They load into the plain model, and into
+            the converted one. All others keep the scales.
     """
 
-    def __init__(self, *, angle_every: int = 0) -> None:
+    def __init__(self, *, angle_every: int = 0, fold_on_save: bool = True) -> None:
         self.handles: list[Handle] = []
         """One for each optimizer that has fixed groups, in the trainer's order."""
         self._angle_every = angle_every
+        self._fold_on_save = fold_on_save
         self._ours: list[Handle] = []
         self._logged = 0
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """From now on what the trainer saves without its optimizers is folded."""
+        folds = getattr(trainer.save_checkpoint, "func", None) is _save_checkpoint
+        if self._fold_on_save and not folds:
+            refuse_untying(pl_module)
+            trainer.save_checkpoint = functools.partial(
+                _save_checkpoint, trainer, trainer.save_checkpoint
+            )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach; a checkpoint is loaded later and brings its target norms."""
@@ -52,6 +72,7 @@ class FixNormCallback(Callback):  # type: ignore[misc]
                 handle = attach(optimizer, angle_every=self._angle_every)
                 self._ours.append(handle)
             self.handles.append(handle)
+        _tell_untrained(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Steps of an earlier fit are logged already."""
@@ -78,3 +99,26 @@ class FixNormCallback(Callback):  # type: ignore[misc]
         for i, handle in enumerate(self.handles):
             found |= scalars(handle.figures(), prefix=f"fixnorm/optimizer{i}/")
         return found
+
+
+def _save_checkpoint(
+    trainer: Trainer,
+    save_checkpoint: Callable[..., None],
+    filepath: Any,
+    weights_only: bool | None = None,
+    **options: Any,
+) -> None:
+    with folded_state_dicts(trainer.lightning_module) if weights_only else nullcontext():
+        save_checkpoint(filepath, weights_only, **options)
+
+
+def _tell_untrained(trainer: Trainer, module: LightningModule) -> None:
+    held = {id(p) for o in trainer.optimizers for g in o.param_groups for p in g["params"]}
+    left = [n for n, p in module.named_parameters() if p.requires_grad and id(p) not in held]
+    if left:
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        rank_zero_warn(
+            f"in no optimizer, so not trained: {', '.join(left[:3])}{more}. "
+            "fixnorm.param_groups(self) in configure_optimizers has all parameters of the module; "
+            "freeze what is not to be trained, requires_grad_(False)"
+        )

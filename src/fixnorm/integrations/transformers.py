@@ -1,16 +1,21 @@
-"""transformers: ``fixnorm.integrations.transformers.attach(trainer)``, and its two parts.
+"""transformers: ``fixnorm.integrations.transformers.attach(trainer)``, and its three parts.
 
 Trainer's own groups are by name (biases and norms are not decayed) and know nothing of heads and
-fixed weights, so the optimizer is built here and handed over.
+fixed weights, so the optimizer is built here and handed over. ``from_pretrained`` knows nothing of
+scales ``g`` and would drop them, so what the trainer saves for it is folded.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
+from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import Method, Scope, param_groups
 from fixnorm.hook import Handle, handle_of
 from fixnorm.hook import attach as attach_optimizer
@@ -29,7 +34,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "transformers") from None
 
-__all__ = ["FixNormCallback", "attach", "create_optimizer"]
+__all__ = ["FixNormCallback", "attach", "create_optimizer", "save_folded"]
 
 
 def attach(
@@ -39,14 +44,18 @@ def attach(
     method: Method | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
+    fold_on_save: bool = True,
     **options: Any,
 ) -> FixNormCallback:
     """From now on the trainer trains its converted model by FixNorm. Call it before ``train``.
 
     Gives the trainer an optimizer of :func:`create_optimizer`, which has the other arguments,
     unless it was given one, and a :class:`FixNormCallback`, in front of its others: those that
-    report (TensorBoard, W&B, …) then have its figures too.
+    report (TensorBoard, W&B, …) then have its figures too. Unless ``fold_on_save`` is false, what
+    the trainer saves is folded: :func:`save_folded`.
     """
+    if fold_on_save:
+        save_folded(trainer)
     if trainer.optimizer is None:
         trainer.optimizer = create_optimizer(
             trainer.model, trainer.args, scope=scope, method=method, sample=sample, **options
@@ -59,6 +68,29 @@ def attach(
     callback = FixNormCallback(angle_every=angle_every)
     trainer.callback_handler.callbacks.insert(0, callback)
     return callback
+
+
+def save_folded(trainer: Trainer) -> None:
+    """From now on the models that the trainer saves are folded; its checkpoints stay as they are.
+
+    ``trainer.save_model()`` and ``trainer.push_to_hub()`` write the plain model, which
+    ``from_pretrained`` reads; the folders ``checkpoint-N`` keep the scales, for the training to go
+    on from. The model in memory is not touched.
+    """
+    refuse_untying(trainer.model)
+    trainer.save_model = functools.partial(_save_model, trainer, trainer.save_model)
+
+
+def _save_model(
+    trainer: Trainer,
+    save_model: Callable[[str | None, bool], None],
+    output_dir: str | None = None,
+    _internal_call: bool = False,
+) -> None:
+    # The trainer's own calls with a folder are those of checkpoints, without one those of a push.
+    resumable = _internal_call and output_dir is not None
+    with nullcontext() if resumable else folded_state_dicts(trainer.model):
+        save_model(output_dir, _internal_call)
 
 
 def create_optimizer(

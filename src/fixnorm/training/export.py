@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import fixnorm
-from fixnorm.conversion import fold
+from fixnorm.folding import fold
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.rebuild import FinishedRun, open_run
 from fixnorm.training.tasks import Logits, task_of
