@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
+from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch, restore_fast_paths
 from fixnorm.layers import can_be_scaled, checked_alpha, is_capped, is_scaled, scale_, unscale_
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
@@ -120,7 +121,9 @@ def convert(
             kept.append(Kept(row.name, "excluded by the caller"))
         elif row.role == "fixed":
             fixed.append(row.name)
-        elif reason := _cannot_be_scaled(row, [modules[owner] for owner in owners]):
+        elif reason := _bypassed(model, row) or _cannot_be_scaled(
+            row, [modules[owner] for owner in owners]
+        ):
             kept.append(Kept(row.name, reason))
         else:
             fixed.append(row.name)
@@ -133,6 +136,7 @@ def convert(
     if method != "algorithm1":
         for layer in heads.values():
             scale_(layer, alpha=alpha)
+    fast_paths_off(model)
     report = Conversion(
         method=method,
         alpha=alpha,
@@ -168,6 +172,7 @@ def fold(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if is_scaled(module):
             unscale_(module)
+    restore_fast_paths(model)
     if conversion_of(model) is not None:
         delattr(model, _ATTRIBUTE)
     return model
@@ -260,13 +265,34 @@ def _heads(
                 f"{name} cannot be the head: the output {why}. "
                 f"Candidates: {', '.join(reversed(candidates[-5:])) or 'none'}"
             )
-        if not row.called and method != "algorithm1":
-            raise ValueError(f"{name} cannot be the head: {_NOT_CALLED}")
+        if method != "algorithm1":
+            if why_not := _bypassed(model, row) or (None if row.called else _NOT_CALLED):
+                raise ValueError(f"{name} cannot be the head: {why_not}")
+            if given is None and _outputs(layer) == 1:
+                raise ValueError(
+                    f"{name} has one output, as a value or a regression has: it is not taken for "
+                    f"the head of a classifier by itself. Name it if it is meant, head={name!r}, "
+                    "or the heads that are"
+                )
         heads[name] = layer
     return heads
 
 
 _NOT_CALLED = "its weight is used without the layer being called"
+
+
+def _bypassed(model: nn.Module, row: AuditRow) -> str | None:
+    """Why no other layer can take the place of one that evaluation passes over."""
+    owners = (name.rpartition(".")[0] for name in (row.name, *row.also))
+    if row.bypassed_in_eval and not all(has_fast_path_switch(model, name) for name in owners):
+        return "evaluation mode uses its weight without the layer being called"
+    return None
+
+
+def _outputs(layer: nn.Module) -> int:
+    """How many numbers the layer gives for an example or a position."""
+    found = getattr(layer, "out_features", None) or getattr(layer, "out_channels", None)
+    return int(found or 0)
 
 
 def _cannot_be_scaled(row: AuditRow, owners: list[nn.Module]) -> str | None:
