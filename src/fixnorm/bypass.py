@@ -43,6 +43,8 @@ class _Reads(TorchDispatchMode):
     torch leaves its fast paths when a module has a hook or a function mode is on.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, twin: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.outside: set[str] = set()
@@ -57,6 +59,10 @@ class _Reads(TorchDispatchMode):
                     self._owners[key].add(module)
         for module in {owner for owners in self._owners.values() for owner in owners}:
             module.__dict__["forward"] = self._followed(module, module.forward)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip it torch would import its compiler, which takes seconds
 
     def _followed(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
@@ -82,7 +88,10 @@ class _Reads(TorchDispatchMode):
 
 
 def _is_view(func: Any) -> bool:
-    return any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns)
+    schema = getattr(func, "_schema", None)  # an operator of operators has none
+    return schema is not None and any(
+        r.alias_info and not r.alias_info.is_write for r in schema.returns
+    )
 
 
 def _storage(tensor: Tensor) -> int:
