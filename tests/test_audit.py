@@ -94,6 +94,19 @@ def test_head_under_pooling_and_upsampling_is_linear_and_under_relu_is_not() -> 
     assert roles(fixnorm.audit(rectified, torch.randn(4, 3, 8, 8)))["1.weight"] == "unnormalised"
 
 
+def test_one_column_of_many_under_a_tanh_makes_no_head() -> None:
+    class LastButTwo(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 2000)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.fc(x)
+            return torch.cat([y[:, :1997], torch.tanh(y[:, 1997:1998]), y[:, 1998:]], 1)
+
+    assert roles(fixnorm.audit(LastButTwo())) == {"fc.weight": "unnormalised"}
+
+
 class Zeroed(nn.Module):
     """Zero-initialised γ and a zero conv: both hide what is behind them."""
 

@@ -2,13 +2,11 @@
 
 In evaluation mode ``nn.TransformerEncoderLayer`` hands the plain weights of its linear layers to
 one kernel, so that a scaled layer would be passed over. It takes that path only while it knows its
-activation by number, and ``nn.TransformerEncoder`` turns padded inputs into nested tensors, which
-nothing but that path takes, only while it may.
+activation by number. ``nn.TransformerEncoder`` may go on turning padded inputs into nested tensors,
+with zeros where the padding was: the layers take those one by one as well.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from torch import nn
 
@@ -26,26 +24,15 @@ def has_fast_path_switch(model: nn.Module, name: str) -> bool:
 
 
 def fast_paths_off(model: nn.Module) -> None:
-    """Make every encoder that holds a scaled layer call its layers in evaluation mode, too."""
+    """Make every encoder layer that holds a scaled layer call it in evaluation mode, too."""
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoderLayer) and _holds_scaled(module):
-            _switch_off(module, "activation_relu_or_gelu", 0)
-        elif isinstance(module, nn.TransformerEncoder) and _holds_scaled(module):
-            _switch_off(module, "use_nested_tensor", False)
+        if isinstance(module, nn.TransformerEncoderLayer) and any(map(is_scaled, module.modules())):
+            module.__dict__[_KEPT] = module.activation_relu_or_gelu
+            module.activation_relu_or_gelu = 0
 
 
 def restore_fast_paths(model: nn.Module) -> None:
     """Undo :func:`fast_paths_off`."""
     for module in model.modules():
-        for attribute, value in module.__dict__.pop(_KEPT, {}).items():
-            setattr(module, attribute, value)
-
-
-def _holds_scaled(module: nn.Module) -> bool:
-    return any(is_scaled(part) for part in module.modules())
-
-
-def _switch_off(module: nn.Module, attribute: str, off: Any) -> None:
-    if hasattr(module, attribute):
-        module.__dict__.setdefault(_KEPT, {})[attribute] = getattr(module, attribute)
-        setattr(module, attribute, off)
+        if _KEPT in module.__dict__:
+            module.activation_relu_or_gelu = module.__dict__.pop(_KEPT)
