@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy
 import pytest
 import torch
+import torch.fx
 from torch import Tensor, nn
 
 import fixnorm
+from small_nets import changed, state
 
 
 def conv_bn(i: int, o: int) -> nn.Sequential:
@@ -87,6 +92,19 @@ def test_head_under_pooling_and_upsampling_is_linear_and_under_relu_is_not() -> 
     assert roles(fixnorm.audit(upsampled, torch.randn(4, 3, 8, 8)))["1.weight"] == "head"
     rectified = nn.Sequential(conv_bn(3, 4), nn.Conv2d(4, 5, 1), nn.ReLU())
     assert roles(fixnorm.audit(rectified, torch.randn(4, 3, 8, 8)))["1.weight"] == "unnormalised"
+
+
+def test_one_column_of_many_under_a_tanh_makes_no_head() -> None:
+    class LastButTwo(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 2000)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.fc(x)
+            return torch.cat([y[:, :1997], torch.tanh(y[:, 1997:1998]), y[:, 1998:]], 1)
+
+    assert roles(fixnorm.audit(LastButTwo())) == {"fc.weight": "unnormalised"}
 
 
 class Zeroed(nn.Module):
@@ -185,6 +203,10 @@ def test_tied_weights_are_one_row_and_no_head() -> None:
     assert row.name == "embedding.weight"
     assert row.also == ("out.weight",)
     assert row.role == "unnormalised"  # the output is not linear in it
+    assert row.head_uses == ("out.weight",)  # but in this use of it
+    assert row.called
+    assert audit["hidden.weight"].head_uses == ()
+    assert audit.to_dict()["rows"][0]["head_uses"] == ["out.weight"]
     assert "embedding.weight = out.weight" in str(audit)
 
 
@@ -266,6 +288,57 @@ def test_a_layer_with_one_output_is_a_weight_and_a_gain_is_not() -> None:
     assert audit["2.weight"].role == "head"
 
 
+def test_weights_of_layers_and_affines_of_norms_whatever_their_shape() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(7, 6)
+            self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+            self.bilinear = nn.Bilinear(1, 1, 3)
+            self.norm = nn.LayerNorm((5, 3))
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.embedding(tokens)
+            x = self.attention(x, x, x)[0].sum(-1, keepdim=True)
+            return self.fc(torch.relu(self.norm(self.bilinear(x, x))))
+
+    audit = fixnorm.audit(Mixed(), torch.randint(0, 7, (4, 5)))
+    assert roles(audit) == {
+        "embedding.weight": "unnormalised",
+        "attention.in_proj_weight": "unnormalised",
+        "attention.out_proj.weight": "unnormalised",
+        "bilinear.weight": "unnormalised",
+        "fc.weight": "head",
+    }
+    uncalled = {row.name for row in audit if not row.called}
+    assert uncalled == {"attention.out_proj.weight", "attention.out_proj.bias"}
+
+
+def test_a_single_output_is_no_classifier_unless_named() -> None:
+    class ActorCritic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6), nn.ReLU())
+            self.policy, self.value = nn.Linear(6, 3), nn.Linear(6, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            x = self.body(x)
+            return self.policy(x), self.value(x)
+
+    model = ActorCritic()
+    assert fixnorm.audit(model).names("head") == ("policy.weight", "value.weight")
+    with pytest.raises(ValueError, match=r"value has one output.* Name it .* head='value'"):
+        fixnorm.convert(model, alpha=1.0)
+    assert type(model.policy) is nn.Linear
+    report = fixnorm.convert(model, alpha=1.0, head="policy")
+    assert [head.name for head in report.heads] == ["policy"]
+    assert report.weight_normalised == ("value",)
+    meant = ActorCritic()
+    fixnorm.convert(meant, alpha=1.0, head=["policy", "value"])
+    assert type(meant.value) is fixnorm.FixNormLinear
+
+
 def test_callable_sample_runs_the_copy_or_parts_of_it() -> None:
     seen: list[nn.Module] = []
     model = SmallNet()
@@ -283,6 +356,31 @@ def test_callable_sample_runs_the_copy_or_parts_of_it() -> None:
     assert parts["fc.weight"].role == "head"
 
 
+@pytest.mark.parametrize(
+    ("run", "match"),
+    [
+        (
+            lambda model, x: model(x),
+            "ran the model itself, not the copy it was given: write sample",
+        ),
+        (lambda model, x: model.fc(model.body(x).mean((2, 3))), "ran the model itself"),
+        (
+            lambda model, x: nn.functional.linear(x.double().mean((2, 3)), model.fc.weight[:, :3]),
+            "no weight of the copy that the callable was given: write sample=lambda m",
+        ),
+    ],
+)
+def test_a_callable_that_runs_the_model_itself_is_refused(
+    run: Callable[[nn.Module, Tensor], Tensor], match: str
+) -> None:
+    model = SmallNet().double()
+    before = state(model)
+    with pytest.raises(ValueError, match=match):
+        fixnorm.audit(model, lambda copied: run(model, torch.randn(4, 3, 8, 8).double()))
+    assert changed(before, model) == set()  # running statistics, too
+    model(torch.randn(4, 3, 8, 8).double())  # it may run again
+
+
 def test_number_of_passes_does_not_grow_with_the_number_of_weights() -> None:
     for depth in (2, 12):
         calls = {"forward": 0}
@@ -293,7 +391,7 @@ def test_number_of_passes_does_not_grow_with_the_number_of_weights() -> None:
             return m(torch.randn(4, 3, 8, 8))
 
         fixnorm.audit(model, run)
-        assert calls["forward"] == 2
+        assert calls["forward"] == 3  # two in training mode, one in evaluation mode
 
 
 def test_nothing_stays_in_memory() -> None:
@@ -317,6 +415,33 @@ def test_tuple_of_inputs() -> None:
     assert fixnorm.audit(Sum(), sample)["fc.weight"].role == "head"
 
 
+def test_keyword_inputs() -> None:
+    audit = fixnorm.audit(SmallNet(), {"x": torch.randn(4, 3, 8, 8)})
+    assert audit["fc.weight"].role == "head"
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+def test_fx_graphs_are_audited_and_script_modules_refused() -> None:
+    graph = torch.fx.symbolic_trace(SmallNet())
+    fixnorm.convert(graph, alpha=1.0)
+    assert type(graph.fc) is fixnorm.FixNormLinear
+    scripted = torch.jit.script(SmallNet())
+    with pytest.raises(TypeError, match=r"the model is TorchScript.* from, .*fixnorm\.fold"):
+        fixnorm.convert(scripted, alpha=1.0)
+    with pytest.raises(TypeError, match="1 is a TorchScript module"):
+        fixnorm.audit(nn.Sequential(nn.Linear(3, 3), scripted))
+
+
+def test_a_model_that_cannot_be_copied_is_named_with_what_cannot() -> None:
+    model = SmallNet()
+    model.body.lock = threading.Lock()
+    match = (
+        r"SmallNet cannot be copied.* attribute body\.lock, TypeError: cannot pickle.*Take it off"
+    )
+    with pytest.raises(ValueError, match=match):
+        fixnorm.audit(model)
+
+
 def test_table_and_dict() -> None:
     audit = fixnorm.audit(SmallNet())
     lines = str(audit).splitlines()
@@ -334,12 +459,11 @@ def test_table_and_dict() -> None:
     [
         ("resnet", None, TypeError, "audit needs an nn.Module but got str"),
         (nn.ReLU(), None, ValueError, "ReLU has no floating-point parameter"),
-        (
-            SmallNet(),
-            "a.png",
-            TypeError,
-            "sample must be a tensor, a tuple of inputs or a callable",
-        ),
+        *[
+            (SmallNet(), wrong, TypeError, f"sample is of type {name}, but must be a tensor, a tup")
+            for name, wrong in {"str": "a.png", "int": 3, "list": [torch.ones(2)]}.items()
+        ],
+        (SmallNet(), numpy.zeros((4, 3, 8, 8)), TypeError, "sample is of type ndarray"),
         (SmallNet(), torch.randn(4, 5, 8, 8), ValueError, "could not be run on the sample"),
         (nn.Embedding(4, 2), None, ValueError, "no input could be guessed for the model; pass one"),
         (SmallNet(), lambda m: None, ValueError, "holds no tensor that depends on its parameters"),

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from fixnorm.adapters import adapters_of
+from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch
 from fixnorm.layers import (
     PLAIN,
     can_be_scaled,
@@ -157,7 +158,9 @@ def convert(
             kept.append(Kept(row.name, "excluded by the caller"))
         elif row.role == "fixed":
             fixed.append(row.name)
-        elif reason := _cannot_be_scaled(row, [modules[owner] for owner in owners]):
+        elif reason := _bypassed(model, row) or _cannot_be_scaled(
+            row, [modules[owner] for owner in owners]
+        ):
             kept.append(Kept(row.name, reason))
         else:
             fixed.append(row.name)
@@ -169,6 +172,7 @@ def convert(
         for name in owners:
             if not is_scaled(modules[name]):  # one module may have two names
                 g = scale_(modules[name], alpha=alpha if name in heads else None, g=g)
+    fast_paths_off(model)
     report = Conversion(
         method=method,
         alpha=alpha,
@@ -294,8 +298,14 @@ def _heads(
             raise ValueError(
                 f"{name} cannot be the head: the output {why}. Candidates: {candidates}"
             )
-        if not row.called:
-            raise ValueError(f"{name} cannot be the head: {_NOT_CALLED}")
+        if why_not := _bypassed(model, row) or (None if row.called else _NOT_CALLED):
+            raise ValueError(f"{name} cannot be the head: {why_not}")
+        if given is None and _outputs(layer) == 1:
+            raise ValueError(
+                f"{name} has one output, as a value or a regression has: it is not taken for "
+                f"the head of a classifier by itself. Name it if it is meant, head={name!r}, "
+                "or the heads that are"
+            )
         heads[name] = layer
     return heads
 
@@ -375,6 +385,20 @@ def _few(names: Iterable[str]) -> str:
 
 
 _NOT_CALLED = "its weight is used without the layer being called"
+
+
+def _bypassed(model: nn.Module, row: AuditRow) -> str | None:
+    """Why no other layer can take the place of one that evaluation passes over."""
+    owners = (name.rpartition(".")[0] for name in (row.name, *row.also))
+    if row.bypassed_in_eval and not all(has_fast_path_switch(model, name) for name in owners):
+        return "evaluation mode uses its weight without the layer being called"
+    return None
+
+
+def _outputs(layer: nn.Module) -> int:
+    """How many numbers the layer gives for an example or a position."""
+    found = getattr(layer, "out_features", None) or getattr(layer, "out_channels", None)
+    return int(found or 0)
 
 
 def _cannot_be_scaled(row: AuditRow, owners: list[nn.Module]) -> str | None:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.conversion import forget_conversion
+from fixnorm.fast_paths import restore_fast_paths
 from fixnorm.layers import CAP, checked_alpha, is_capped, is_scaled, unscale_, with_norm
 from fixnorm.norm import is_sharded, joint_norm, local
 
@@ -42,6 +43,7 @@ def fold(model: nn.Module) -> nn.Module:
     for layer, weight in zip(layers, weights, strict=True):
         unscale_(layer)
         layer.weight = plain.setdefault(id(weight), layer.weight)
+    restore_fast_paths(model)
     forget_conversion(model)
     return model
 

@@ -1,12 +1,14 @@
 """The passes behind the audit: a prepared copy of the model, run forward and backward.
 
 Two forward and three backward passes measure all weights at once; :mod:`fixnorm.roles` says why
-this is enough.
+this is enough. They take the memory of one: a gradient is reduced to its figure as soon as it is
+there, and of what a layer gives and gets only a digest is kept.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -32,10 +34,7 @@ def prepared_copy(model: nn.Module) -> Iterator[nn.Module]:
     cuda = [d for d in devices if d.type == "cuda"]
     default_dtype = torch.get_default_dtype()
     with torch.random.fork_rng(devices=cuda), torch.enable_grad():
-        try:
-            twin = copy.deepcopy(model)
-        except RuntimeError as error:
-            raise ValueError(f"the model cannot be copied (copy.deepcopy): {error}") from error
+        twin = _copied(model)
         if any(d.type == "mps" for d in devices):
             twin = twin.cpu()  # no float64 there
         torch.manual_seed(0)
@@ -44,6 +43,30 @@ def prepared_copy(model: nn.Module) -> Iterator[nn.Module]:
             yield _prepare(twin)
         finally:
             torch.set_default_dtype(default_dtype)
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # whatever an attribute of the model raises
+        raise ValueError(
+            f"{type(model).__name__} cannot be copied, and the audit runs a copy: "
+            f"{_uncopiable(model)}{type(error).__name__}: {error}. Take it off the model until "
+            "after convert, or give its class a __deepcopy__"
+        ) from error
+
+
+def _uncopiable(model: nn.Module) -> str:
+    """The attribute that cannot be copied, if it can be told."""
+    for name, module in model.named_modules():
+        for own, value in vars(module).items():
+            if own in ("_modules", "_parameters", "_buffers"):
+                continue
+            try:
+                copy.deepcopy(value)
+            except Exception:
+                return f"attribute {f'{name}.{own}' if name else own}, "
+    return ""
 
 
 def _prepare(twin: nn.Module) -> nn.Module:
@@ -57,7 +80,8 @@ def _prepare(twin: nn.Module) -> nn.Module:
         parameter.requires_grad_(parameter.is_floating_point())
     _randomise(twin)
     for module in twin.modules():  # a callable may run parts of the model by themselves
-        module.register_forward_pre_hook(_to_double, with_kwargs=True)
+        # Not by a hook: torch leaves its fast paths when a module has one.
+        module.__dict__["forward"] = _in_double(module, module.forward)
     return twin
 
 
@@ -80,12 +104,11 @@ def _move(twin: nn.Module) -> None:
             parameter.mul_(1 + 0.5 * torch.rand_like(parameter))
 
 
-def _to_double(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _in_double(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The module's forward, with its inputs cast and brought to the module's device."""
     parameter = next(module.parameters(), None)
     if parameter is None:
-        return args, kwargs
+        return forward
     device = parameter.device
 
     def cast(leaf: Any) -> Any:
@@ -93,7 +116,11 @@ def _to_double(
             return leaf
         return leaf.to(device, torch.float64 if leaf.is_floating_point() else leaf.dtype)
 
-    return tree_map(cast, args), tree_map(cast, kwargs)
+    @functools.wraps(forward)
+    def in_double(*args: Any, **kwargs: Any) -> Any:
+        return forward(*tree_map(cast, args), **tree_map(cast, kwargs))
+
+    return in_double
 
 
 class Measured:
@@ -103,74 +130,108 @@ class Measured:
         self.figures: dict[str, float] = {}
         self.heads: set[str] = set()
         self.called: set[str] = set()
+        """Names of modules."""
+        self.unused: set[str] = set()
 
 
 def measure(twin: nn.Module, run: Run) -> Measured:
     """Two forward and three backward passes, whatever the number of weights."""
-    watch = _LayerWatch(twin)
-    weights = {n: p for n, p in twin.named_parameters() if p.is_floating_point() and p.ndim >= 2}
-    measured = Measured()
+    watch, euler = _LayerWatch(twin), _Euler(twin)
     try:
         outputs = watch.forward(run)
         first = [torch.randn_like(output) for output in outputs]
         other = [torch.randn_like(output) for output in outputs]
-        _euler(weights, outputs, other, measured, more_to_come=True)
+        euler.backward(outputs, other, more_to_come=True)
         watch.listen()
-        _euler(weights, outputs, first, measured)
-        before = watch.heard()
-        del outputs
+        euler.backward(outputs, first)
+        del outputs, other  # and with them the graph
         _move(twin)
+        watch.compare()
         outputs = watch.forward(run)
         watch.listen()
+        measured = Measured()
         if [o.shape for o in outputs] == [u.shape for u in first]:
-            _euler(weights, outputs, first, measured)
-            for name, module in watch.constant(before):
-                if _is_linear_in_weight(module, watch.inputs[name]):
+            euler.backward(outputs, first)
+            del outputs
+            for name, module, inputs in watch.constant():
+                if _is_linear_in_weight(module, inputs):
                     measured.heads |= {
                         f"{name}.{own}" if name else own
                         for own, p in module.named_parameters(recurse=False)
                         if p.ndim >= 2
                     }
-        measured.called = set(watch.inputs)
+        measured.figures, measured.called = euler.figures, watch.called
+        measured.unused = euler.unused()
     finally:
         watch.remove()
+        euler.remove()
     return measured
 
 
-def _euler(
-    weights: dict[str, nn.Parameter],
-    outputs: list[Tensor],
-    u: list[Tensor],
-    measured: Measured,
-    *,
-    more_to_come: bool = False,
-) -> None:
-    """One backward pass: keep the largest figure seen for each weight."""
-    gradients = torch.autograd.grad(
-        outputs, list(weights.values()), u, retain_graph=more_to_come, allow_unused=True
-    )
-    for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-        if gradient is None:
-            continue
-        size = frobenius(gradient) * frobenius(weight.detach())
-        if not torch.isfinite(size):
+class _Euler:
+    """The largest figure seen for each weight; a gradient goes as soon as it has given its own."""
+
+    def __init__(self, twin: nn.Module) -> None:
+        self.figures: dict[str, float] = {}
+        self._weights = {
+            name: weight
+            for name, weight in twin.named_parameters()
+            if weight.is_floating_point() and weight.ndim >= 2
+        }
+        self._not_finite: str | None = None
+        self._handles = [
+            weight.register_post_accumulate_grad_hook(functools.partial(self._reduce, name))
+            for name, weight in self._weights.items()
+        ]
+
+    def backward(
+        self, outputs: list[Tensor], u: list[Tensor], *, more_to_come: bool = False
+    ) -> None:
+        torch.autograd.backward(
+            outputs, u, retain_graph=more_to_come, inputs=list(self._weights.values())
+        )
+        if self._not_finite is not None:
             raise ValueError(
-                f"the gradient in {name} is not finite in training mode: "
+                f"the gradient in {self._not_finite} is not finite in training mode: "
                 "pass a sample of ordinary size, with four examples or more"
             )
-        if size > 0:
+
+    def unused(self) -> set[str]:
+        """Weights that no gradient came to."""
+        return self._weights.keys() - self.figures.keys()
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _reduce(self, name: str, weight: Tensor) -> None:
+        gradient, weight.grad = weight.grad, None
+        assert gradient is not None
+        size = frobenius(gradient) * frobenius(weight.detach())
+        if not torch.isfinite(size):
+            self._not_finite = self._not_finite or name
+        elif size > 0:
             figure = float(torch.sum(gradient * weight.detach()).abs() / size)
-            measured.figures[name] = max(figure, measured.figures.get(name, 0.0))
+            self.figures[name] = max(figure, self.figures.get(name, 0.0))
+
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class _LayerWatch:
-    """Records what goes into the layers that own a weight, and ∂F/∂y for what comes out."""
+    """Of each layer that owns a weight: ∂F/∂y of what comes out, then what went in.
+
+    The first run leaves digests of ∂F/∂y; the second keeps the inputs of those layers alone whose
+    digests are the same again.
+    """
 
     def __init__(self, twin: nn.Module) -> None:
         self.twin = twin
-        self.inputs: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        self._gradients: dict[str, list[Tensor]] = {}
-        self._listening = False
+        self.called: set[str] = set()
+        self._inputs: dict[str, Inputs] = {}
+        self._earlier: dict[str, list[Tensor]] = {}
+        self._digests: dict[str, list[Tensor]] = {}
+        self._listening = self._comparing = False
         self._modules = {
             name: module
             for name, module in twin.named_modules(remove_duplicate=False)
@@ -183,7 +244,7 @@ class _LayerWatch:
 
     def forward(self, run: Run) -> list[Tensor]:
         """Run the model; its outputs that depend on parameters."""
-        self._gradients, self._listening = {}, False
+        self._listening = False
         torch.manual_seed(1)
         outputs = [
             leaf
@@ -200,40 +261,61 @@ class _LayerWatch:
     def listen(self) -> None:
         self._listening = True
 
-    def heard(self) -> dict[str, list[Tensor]]:
-        return self._gradients
+    def compare(self) -> None:
+        """From now on look for what has not changed."""
+        self._earlier, self._digests, self._comparing = self._digests, {}, True
 
-    def constant(self, before: dict[str, list[Tensor]]) -> Iterator[tuple[str, nn.Module]]:
+    def constant(self) -> list[tuple[str, nn.Module, Inputs]]:
         """Layers with the same ∂F/∂y as before, though every parameter has changed."""
-        for name, earlier in before.items():
-            later = self._gradients.get(name, [])
-            if len(earlier) == len(later) and all(
-                a.shape == b.shape and torch.allclose(a, b, rtol=_CONSTANT, atol=0)
-                for a, b in zip(earlier, later, strict=True)
-            ):
-                yield name, self._modules[name]
+        return [
+            (name, self._modules[name], inputs)
+            for name, inputs in self._inputs.items()
+            if len(self._digests.get(name, [])) == len(self._earlier[name])
+        ]
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         # The tensors' hooks know this object: a cycle through autograd, which nobody collects.
-        self.inputs, self._gradients = {}, {}
+        self._inputs, self._earlier, self._digests = {}, {}, {}
 
     def _hook(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self.inputs[name] = (args, kwargs)
+            self.called.add(name)
+            if name in self._earlier:
+                self._inputs[name] = (args, kwargs)
             if isinstance(output, Tensor) and output.requires_grad:
-                output.register_hook(keep)
-
-        def keep(gradient: Tensor) -> None:
-            if self._listening:
-                self._gradients.setdefault(name, []).append(gradient)
+                output.register_hook(functools.partial(self._hear, name))
 
         return hook
 
+    def _hear(self, name: str, gradient: Tensor) -> None:
+        if not self._listening:
+            return
+        heard = self._digests.setdefault(name, [])
+        heard.append(_digest(gradient))
+        if self._comparing and not _same(self._earlier.get(name, []), heard):
+            self._inputs.pop(name, None)
+
 
 @torch.no_grad()
-def _is_linear_in_weight(module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+def _digest(gradient: Tensor) -> Tensor:
+    """Norm, sum and some values: the same up to rounding only if the gradient is."""
+    flat = gradient.reshape(-1)
+    some = flat[:: max(1, flat.numel() // 256)]
+    return torch.cat([torch.stack([flat.norm(), flat.sum()]), some])
+
+
+def _same(earlier: list[Tensor], later: list[Tensor]) -> bool:
+    """Whether what was heard so far is what was heard before."""
+    return len(later) <= len(earlier) and all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=_CONSTANT, atol=_CONSTANT * float(a[0]))
+        for a, b in zip(earlier, later, strict=False)
+    )
+
+
+@torch.no_grad()
+def _is_linear_in_weight(module: nn.Module, inputs: Inputs) -> bool:
     """Whether y(2W) − y(0) = 2·(y(W) − y(0)) and y(W) ≠ y(0), for all weights at once."""
     args, kwargs = inputs
     weights = [p for p in module.parameters(recurse=False) if p.ndim >= 2]

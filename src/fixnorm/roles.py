@@ -15,23 +15,27 @@ the model is changed.
 The measurement runs on a copy, in float64 and training mode, with the ε of norms ≈ 0, dropout and
 stochastic depth off, and biases and affines randomised: each of these would otherwise hide or feign
 invariance (a zero-initialised γ stops the gradient; ε makes channels of small variance depend on
-scale).
+scale). Then the copy runs once in evaluation mode, to see which layers are bypassed there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from fixnorm.bypass import read_in_eval_outside_owner
 from fixnorm.measure import Measured, Run, measure, prepared_copy
 from fixnorm.norm import is_sharded
-from fixnorm.sample import default_samples
+from fixnorm.original import RanTheOriginal, refusing_to_run
+from fixnorm.sample import LARGE, Guess, default_guesses, starved_layers
 
 __all__ = ["Audit", "AuditRow", "audit"]
 
+T = TypeVar("T")
 Role = Literal["fixed", "head", "unnormalised", "free", "unused"]
 
 # Between the two clouds (1e-13 and 1e-4, on a log scale).
@@ -57,6 +61,12 @@ class AuditRow:
     """Other names of the same parameter (tied weights)."""
     called: bool = True
     """Whether the owning module was called as such; not so if its weight is used from outside."""
+    bypassed_in_eval: bool = False
+    """Whether evaluation mode uses the weight from outside though training calls its module, as
+    torch's fast paths do."""
+    head_uses: tuple[str, ...] = ()
+    """Those of its names under which the output is linear in it, each use taken by itself: all of
+    them for a ``head``; ``lm_head.weight`` alone where it is tied to an embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,8 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
-        rows = [asdict(row) | {"shape": list(row.shape), "also": list(row.also)} for row in self]
+        lists = ("shape", "also", "head_uses")
+        rows = [asdict(row) | {key: list(getattr(row, key)) for key in lists} for row in self]
         return {"counts": self.counts(), "rows": rows}
 
     def __str__(self) -> str:
@@ -110,7 +121,7 @@ class Audit:
         return "\n".join([*lines, f"{len(self.rows)} parameters: {counted}"])
 
 
-Sample = Tensor | tuple[Any, ...] | Run
+Sample = Tensor | tuple[Any, ...] | Mapping[str, Any] | Run
 
 
 def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
@@ -118,21 +129,32 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
 
     Args:
         model: any module; it is left as it was.
-        sample: an input tensor, a tuple of inputs, or a callable that is given (a copy of) the
-            model, runs it and returns its output: ``lambda m: m(images, targets)``. Needed only
-            where the model does not say what it eats. Four or more examples, please: a batch norm
-            over two values is a sign function.
+        sample: an input tensor, a tuple of inputs, a dict of keyword inputs, or a callable that is
+            given (a copy of) the model, runs it and returns its output:
+            ``lambda m: m(images, targets)``. Needed only where the model does not say what it
+            eats. Four or more examples, please: a batch norm over two values is a sign function.
 
     Returns:
         One row for each parameter; ``print`` it.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"audit needs an nn.Module but got {type(model).__name__}")
+    _refuse_scripted(model)
     names = _names(model)
     if not names:
         raise ValueError(f"{type(model).__name__} has no floating-point parameter to measure")
-    with prepared_copy(model) as twin:
-        measured = _measure_first_fit(twin, _runs(model, sample), guessing=sample is None)
+    given = None if sample is None else _runs_on(sample)
+    with prepared_copy(model) as twin, refusing_to_run(model, instead_of=twin):
+        if given is None:
+            measured, run = _measure_at_a_guess(twin, model)
+        else:
+            measured, run = _measure_as_told(twin, given), given
+        if callable(sample) and not measured.figures and measured.unused:
+            raise ValueError(
+                "the output depends on no weight of the copy that the callable was given: "
+                "write sample=lambda m: m(x)"
+            )
+        outside_in_eval = read_in_eval_outside_owner(twin, run)
     owners = _owners(model)
     rows = []
     for parameter, own_names in names.items():
@@ -142,6 +164,7 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
         role: Role
         figure: float | None
         role, figure = ("free", None) if vector else _role(measured, own_names)
+        called = all(_owner_name(n) in measured.called for n in own_names)
         rows.append(
             AuditRow(
                 name=name,
@@ -151,50 +174,101 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
                 trainable=parameter.requires_grad,
                 layer=type(module).__name__,
                 also=own_names[1:],
-                called=all(_owner_name(n) in measured.called for n in own_names),
+                called=called,
+                bypassed_in_eval=called and name in outside_in_eval,
+                head_uses=tuple(n for n in own_names if n in measured.heads and not vector),
             )
         )
     return Audit(tuple(rows))
 
 
-def _measure_first_fit(twin: nn.Module, runs: Iterable[Run], *, guessing: bool) -> Measured:
-    failure: Exception | None = None
-    for run in runs:
-        try:
-            return measure(twin, run)
-        except _UNFIT_SAMPLE as error:
-            if not guessing:
-                raise ValueError(
-                    f"the model could not be run on the sample in float64: {error}"
-                ) from error
-            failure = error
-    raise ValueError(
-        "no input could be guessed for the model"
-        + (f" (last try: {failure})" if failure else "")
-        + "; pass one: sample=torch.randn(4, 3, 224, 224)"
-    ) from failure
+def _measure_as_told(twin: nn.Module, run: Run) -> Measured:
+    try:
+        return measure(twin, run)
+    except RanTheOriginal:
+        raise
+    except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
+        raise ValueError(f"the model could not be run on the sample in float64: {error}") from error
 
 
-# Errors of a forward pass that only say that the guessed input does not fit.
-_UNFIT_SAMPLE = (RuntimeError, ValueError, TypeError, AssertionError, IndexError)
+def _measure_at_a_guess(twin: nn.Module, model: nn.Module) -> tuple[Measured, Run]:
+    """At the smallest input that starves no layer; at a large one if some weight is unused there.
 
-
-def _runs(model: nn.Module, sample: Sample | None) -> Iterator[Run]:
-    """Ways to run the model: the user's own, or one for each guess of its input."""
-    if sample is None:
-        for guess in default_samples(model):
-            yield lambda twin, guess=guess: twin(guess)  # type: ignore[misc]
-    elif isinstance(sample, Tensor):
-        yield lambda twin: twin(sample)
-    elif isinstance(sample, tuple):
-        yield lambda twin: twin(*sample)
-    elif callable(sample):
-        yield sample
+    An attention over a single position, say, has no use for its queries.
+    """
+    guesses = default_guesses(model)
+    tries = _Tries()
+    starved: dict[Guess, int] = {}
+    for guess in guesses:
+        found = tries.of(starved_layers, twin, guess)
+        if found is not None:
+            starved[guess] = found
+            if found == 0 or guess.positions >= LARGE:
+                break
+    roomiest_first = sorted(starved, key=lambda guess: starved[guess])
+    rest = guesses[len(starved) + tries.failed :]
+    for guess in [*roomiest_first, *rest]:
+        measured = tries.of(measure, twin, guess)
+        if measured is not None:
+            break
     else:
-        raise TypeError(
-            "sample must be a tensor, a tuple of inputs or a callable that runs the model, "
-            f"but got {type(sample).__name__}"
-        )
+        raise ValueError(
+            "no input could be guessed for the model"
+            + (f" (last try: {tries.failure})" if tries.failure else "")
+            + "; pass one that it takes: sample=torch.randn(4, ...), or sample=lambda m: m(...)"
+        ) from tries.failure
+    larger = [g for g in guesses if guess.positions < g.positions <= LARGE]
+    if measured.unused and larger:
+        largest = max(larger, key=lambda g: g.positions)
+        again = tries.of(measure, twin, largest)
+        if again is not None and len(again.unused) < len(measured.unused):
+            return again, largest
+    return measured, guess
+
+
+class _Tries:
+    """Runs of guesses that may fail; the last failure is kept, without all that it held."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self.failure: Exception | None = None
+
+    def of(self, what: Callable[[nn.Module, Run], T], twin: nn.Module, guess: Guess) -> T | None:
+        try:
+            return what(twin, guess)
+        except RanTheOriginal:
+            raise
+        except Exception as error:
+            self.failed += 1
+            self.failure = error.with_traceback(None)
+            return None
+
+
+def _runs_on(sample: Sample) -> Run:
+    """The user's own way to run the model."""
+    if isinstance(sample, Tensor):
+        return lambda twin: twin(sample)
+    if isinstance(sample, tuple):
+        return lambda twin: twin(*sample)
+    if isinstance(sample, Mapping):
+        return lambda twin: twin(**sample)
+    if callable(sample):
+        return sample
+    raise TypeError(
+        f"sample is of type {type(sample).__name__}, but must be a tensor, a tuple of inputs, a "
+        "dict of keyword inputs or a callable that runs the model: sample=torch.randn(4, 3, 32, 32)"
+        " or sample=lambda m: m(x)"
+    )
+
+
+def _refuse_scripted(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"{name} is a TorchScript module" if name else "the model is TorchScript"
+            raise TypeError(
+                f"{what}, whose layers cannot be changed: convert the nn.Module that it was made "
+                "from, and script it when it is trained and folded (fixnorm.fold)"
+            )
 
 
 def _names(model: nn.Module) -> dict[nn.Parameter, tuple[str, ...]]:
@@ -214,12 +288,26 @@ def _names(model: nn.Module) -> dict[nn.Parameter, tuple[str, ...]]:
     return names
 
 
+# Layers whose weights are matrices or kernels, also those with one output or one input.
+_LAYERS = (
+    nn.Linear,
+    nn.modules.conv._ConvNd,
+    nn.Bilinear,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+)
+
+
 def is_vector(module: nn.Module, own_name: str, parameter: nn.Parameter) -> bool:
     """A bias, an affine, a gain of shape (C, 1, 1, 1), a class token: nothing with a direction.
 
-    The weight of a layer is never one, though a layer with one output has a weight (1, d).
+    The weight of a layer is never one, though a layer with one output has a weight (1, d); the
+    affine of a norm always is, though it may have the shape of an image.
     """
-    if own_name == "weight" and isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        return True
+    if isinstance(module, _LAYERS) and "weight" in own_name:
         return False
     return parameter.ndim < 2 or parameter.numel() == max(parameter.shape)
 
