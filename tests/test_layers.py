@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -207,6 +208,19 @@ def test_compile_forward_and_backward(backend: str) -> None:
         torch.testing.assert_close(p.grad, gradient)
     model[2].alpha = 0.1  # a live change reaches the compiled code
     torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_scripting_says_to_fold_first() -> None:
+    model = nn.Sequential(fixnorm.FixNormLinear(3, 4, alpha=1.0))
+    with pytest.raises(TypeError, match=r"cannot read a FixNormLinear: call fixnorm\.fold\(model"):
+        script_quietly(model)
+    assert script_quietly(fixnorm.fold(model))(torch.ones(2, 3)).shape == (2, 4)
+
+
+def script_quietly(model: nn.Module) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that scripting is old
+        return torch.jit.script(model)
 
 
 def test_export() -> None:

@@ -304,7 +304,7 @@ def _heads(
             raise ValueError(
                 f"{name} has one output, as a value or a regression has: it is not taken for "
                 f"the head of a classifier by itself. Name it if it is meant, head={name!r}, "
-                "or the heads that are"
+                "or the heads that are; head=() if there is none"
             )
         heads[name] = layer
     return heads

@@ -84,6 +84,12 @@ class _Scaled(nn.Module):
         else:  # the plain layer's constructor comes here first
             self._start_scale()
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What torch.jit.script asks first; it cannot read these layers."""
+        raise TypeError(
+            f"torch.jit.script cannot read a {type(self).__name__}: call fixnorm.fold(model) first"
+        )
+
     def _start_scale(self) -> None:
         start = frobenius(self.weight.detach()).to(self.weight.dtype).reshape(1)
         self.g = nn.Parameter(start, requires_grad=self.weight.requires_grad)
