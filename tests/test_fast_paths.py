@@ -47,6 +47,12 @@ def in_both_modes(model: nn.Module, *inputs: Tensor | None) -> tuple[Tensor, Ten
     return model.train()(*inputs), model.eval()(*inputs)
 
 
+@pytest.mark.tried(
+    "Features of torch",
+    "the fast path of `nn.TransformerEncoderLayer`",
+    "works",
+    "off while the layers are scaled, on again after `fold`",
+)
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_eval_is_train_after_convert_after_training_and_after_fold(

@@ -210,6 +210,9 @@ def test_compile_forward_and_backward(backend: str) -> None:
     torch.testing.assert_close(compiled(x), model(x))
 
 
+@pytest.mark.tried(
+    "Features of torch", "`torch.jit.script`", "how to", "`fixnorm.fold(model)` first"
+)
 def test_scripting_says_to_fold_first() -> None:
     model = nn.Sequential(fixnorm.FixNormLinear(3, 4, alpha=1.0))
     with pytest.raises(TypeError, match=r"cannot read a FixNormLinear: call fixnorm\.fold\(model"):
@@ -223,6 +226,7 @@ def script_quietly(model: nn.Module) -> Any:
         return torch.jit.script(model)
 
 
+@pytest.mark.tried("Features of torch", "`torch.export`", "works")
 def test_export() -> None:
     model = nn.Sequential(fixnorm.FixNormConv2d(2, 4, 3, alpha=0.1)).eval()
     x = torch.randn(3, 2, 5, 5)

@@ -79,6 +79,12 @@ def trained() -> nn.Sequential:
     return model
 
 
+@pytest.mark.tried(
+    "Leaving FixNorm",
+    "PEFT adapters (LoRA, DoRA, IA3, LoHa)",
+    "how to",
+    "`fixnorm.fold(model)` first, then `get_peft_model`",
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapters_on_a_folded_model_merge_right(kind: str) -> None:
     model, (x, _) = trained(), examples()
@@ -97,6 +103,12 @@ def test_adapters_on_a_folded_model_merge_right(kind: str) -> None:
     torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.tried(
+    "Leaving FixNorm",
+    "PEFT adapters on a converted model",
+    "refused",
+    "a merge would add to a weight that is then normalised",
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapters_on_scaled_layers_are_refused(kind: str) -> None:
     with pytest.raises(

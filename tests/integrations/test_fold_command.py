@@ -67,6 +67,12 @@ def checkpoint(tmp_path: Path) -> tuple[Path, nn.Module, nn.Module]:
     return tmp_path / "last.pth.tar", made, average.module
 
 
+@pytest.mark.tried(
+    "Leaving FixNorm",
+    "timm: `--initial-checkpoint`, `validate.py`, EMA weights",
+    "how to",
+    "`fixnorm fold checkpoint.pth.tar plain.pth.tar`",
+)
 def test_timms_checkpoint(
     checkpoint: tuple[Path, nn.Module, nn.Module],
     tmp_path: Path,
@@ -159,6 +165,12 @@ def folder_of_transformers(folder: Path) -> nn.Module:
     return made
 
 
+@pytest.mark.tried(
+    "Leaving FixNorm",
+    "transformers: `from_pretrained` of a folder saved unfolded",
+    "how to",
+    "`fixnorm fold IN OUT`",
+)
 def test_a_folder_of_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = folder_of_transformers(tmp_path / "in")
     out = tmp_path / "out"

@@ -174,6 +174,12 @@ def with_far_scale(module: Classifier) -> Tensor:
     return module.model.eval()(images()[:4][0])
 
 
+@pytest.mark.tried(
+    "Leaving FixNorm",
+    "Lightning: weights-only checkpoints",
+    "works",
+    "folded on save; full checkpoints stay as they are",
+)
 def test_weights_alone_are_folded_and_checkpoints_are_not(tmp_path: Path) -> None:
     module, saves = Classifier(), ModelCheckpoint(tmp_path, "weights", save_weights_only=True)
     options = {"max_epochs": 1, "callbacks": [saves], "enable_checkpointing": True}
@@ -243,6 +249,12 @@ class WithMore(Classifier):
         return torch.optim.SGD(fixnorm.param_groups(part), lr=0.1)
 
 
+@pytest.mark.tried(
+    "Trainers",
+    "Lightning: parameters outside `self.model`",
+    "how to",
+    "`fixnorm.param_groups(self)`",
+)
 def test_parameters_beside_the_converted_model_train(tmp_path: Path, seen: Rescales) -> None:
     module = WithMore(all_of_it=True)
     trainer(tmp_path, FixNormCallback(), max_steps=2).fit(module)
@@ -265,6 +277,12 @@ class Finetuned(Classifier):
         self.backbone = self.model[:6]
 
 
+@pytest.mark.tried(
+    "Trainers",
+    "Lightning: `BackboneFinetuning`",
+    "works",
+    "its plain groups are adopted, also when resumed",
+)
 @pytest.mark.filterwarnings("ignore:The provided params to be frozen already exist")
 @pytest.mark.parametrize("resumed", [False, True])
 def test_weights_that_are_unfrozen_later_keep_their_norm(tmp_path: Path, resumed: bool) -> None:

@@ -159,6 +159,12 @@ def saved(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.tried(
+    "Leaving FixNorm",
+    "transformers: `trainer.save_model()`",
+    "works",
+    "folded on save; checkpoints stay as they are",
+)
 @pytest.mark.parametrize("options", [{}, {"torch_compile": True, "torch_compile_backend": "eager"}])
 def test_what_is_saved_is_folded_and_checkpoints_are_not(
     tmp_path: Path, options: dict[str, Any]
