@@ -168,6 +168,27 @@ def test_other_convolutions_are_scaled_and_the_rest_is_warned_of() -> None:
     torch.testing.assert_close(model(x), before, rtol=1e-5, atol=1e-6)
 
 
+class Conv1D(nn.Module):
+    """transformers' own linear layer, the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def test_a_layer_of_somebody_else_that_cannot_be_scaled_is_warned_of() -> None:
+    model = nn.Sequential(nn.Embedding(9, 6), Conv1D(), nn.Tanh(), nn.Linear(6, 3))
+    with pytest.warns(
+        UserWarning, match=r"scale of 1\.weight matters.*Conv1D has no weight"
+    ) as told:
+        report = fixnorm.convert(model, alpha=1.0, sample=torch.arange(9).reshape(3, 3))
+    assert len(told) == 1
+    assert [kept.name for kept in report.kept] == ["0.weight", "1.weight"]
+
+
 def test_a_frozen_layer_that_cannot_be_scaled_is_not_warned_of() -> None:
     model = Recurrent()
     model.lstm.requires_grad_(False)

@@ -346,9 +346,18 @@ def _refuse_excluded_head(head: str, names: Iterable[str], excluded: tuple[str, 
             )
 
 
-# Layers whose weights multiply activations; what else is kept (embeddings, tables) has no direction
-# that a norm could keep.
-_WITH_WEIGHTS = (*PLAIN, nn.RNNBase, nn.MultiheadAttention, nn.Bilinear)
+def _multiplies(owner: nn.Module, own_name: str) -> bool:
+    """Whether the weight multiplies activations, as far as can be told.
+
+    A layer of torch's, or a module without parts that calls it a weight (transformers' ``Conv1D``).
+    What else is kept, embeddings and tables, has no direction that a norm could keep.
+    """
+    if isinstance(owner, (*PLAIN, nn.MultiheadAttention)):
+        return True
+    leaf = not any(True for _ in owner.children())
+    embeds = isinstance(owner, nn.Embedding | nn.EmbeddingBag)
+    return leaf and not embeds and own_name.startswith("weight")
+
 
 # A fresh head may start a few times above its cap, and loses nothing by it (timm's of mobile nets:
 # 7 times at alpha 1 with 10 classes). From here on it is more likely a trained one.
@@ -359,9 +368,9 @@ def _warnings(report: Conversion, audited: Audit, modules: dict[str, nn.Module])
     by_reason: dict[str, list[str]] = {}
     for kept in report.kept:
         row = audited[kept.name]
-        owner = modules[kept.name.rpartition(".")[0]]
+        owner, _, own = kept.name.rpartition(".")
         wanted = kept.reason == "excluded by the caller" or not row.trainable
-        if isinstance(owner, _WITH_WEIGHTS) and not wanted:
+        if _multiplies(modules[owner], own) and not wanted:
             by_reason.setdefault(kept.reason, []).append(kept.name)
     for reason, names in by_reason.items():
         yield f"the scale of {_few(names)} matters and it is not fixed: {reason}"
