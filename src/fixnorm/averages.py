@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fixnorm.checks import need_module, need_optimizer
 from fixnorm.groups import TARGET, Origin, origin_of, unwrapped
 from fixnorm.norm import joint_norm, rescale_
 from fixnorm.spheres import spheres
@@ -102,6 +103,8 @@ def _figures(parts: Iterable[_Part]) -> tuple[AverageFigures, ...]:
 
 
 def _parts(average: nn.Module, optimizer: Optimizer) -> list[_Part]:
+    need_module(average, "an average")
+    need_optimizer(optimizer, "an average")
     found = list(spheres([optimizer]).values())
     if not found:
         raise ValueError(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from fixnorm.checks import need_module
 from fixnorm.groups import unwrapped
 
 __all__ = ["update_statistics_"]
@@ -40,6 +41,7 @@ def update_statistics_(
     Returns:
         How many layers have new statistics; the data is not touched if there are none.
     """
+    need_module(model, "update_statistics_")
     model = unwrapped(model)
     layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.running_mean is not None]
     if not layers:

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from fixnorm.adapters import adapters_of
+from fixnorm.checks import need_module
 from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch
 from fixnorm.layers import (
     PLAIN,
@@ -202,8 +203,7 @@ def forget_conversion(model: nn.Module) -> None:
 
 
 def _check_arguments(model: nn.Module, method: str) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"convert needs an nn.Module but got {type(model).__name__}")
+    need_module(model, "convert")
     if method not in get_args(ConvertMethod):
         raise ValueError(
             f"method must be one of {', '.join(get_args(ConvertMethod))} but got {method!r}"

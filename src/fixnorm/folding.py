@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fixnorm.checks import need_module
 from fixnorm.conversion import forget_conversion
 from fixnorm.fast_paths import restore_fast_paths
 from fixnorm.layers import CAP, checked_alpha, is_capped, is_scaled, unscale_, with_norm
@@ -36,6 +37,7 @@ def fold(model: nn.Module) -> nn.Module:
     The outputs stay the same; the state dict is that of the original architecture. Tied weights
     stay tied. Returns the model. If it is refused, the model is as before.
     """
+    need_module(model, "fold")
     refuse_untying(model)
     layers = [module for module in model.modules() if is_scaled(module)]
     weights = [layer.weight for layer in layers]  # all kept, so that no id is used again
@@ -79,6 +81,11 @@ def fold_state_dict(
             first size of the weight, which it is not in a transposed convolution: fold the model.
         head: name or names of the heads. Needed only where, beyond that, a scale is above α√C.
     """
+    if not isinstance(state, Mapping):
+        raise TypeError(
+            f"fold_state_dict needs a state dict but got {type(state).__name__}: give "
+            "model.state_dict(), or what torch.load(file, weights_only=True) returns"
+        )
     return fold_with(state, caps_of(state, alpha=alpha, head=head))
 
 
@@ -115,6 +122,8 @@ def caps_of(
 ) -> dict[str, float]:
     """The cap of every scaled layer: as the state says, as ``known``, or as the caller says."""
     layers = scaled_layers(state)
+    if head is not None and not isinstance(head, Iterable):
+        raise TypeError(f"head must be a name or several of the state's layers but got {head!r}")
     heads = (head,) if isinstance(head, str) else tuple(head or ())
     for name in layers:
         if _join(name, "weight") not in state:

@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
+from fixnorm.checks import need_module
 from fixnorm.conversion import Conversion, conversion_of
 from fixnorm.matrices import matrices, parameters_by_name
 from fixnorm.roles import Sample, audit
@@ -165,8 +166,7 @@ def _other_groups(
 
 def _checked_model(model: nn.Module) -> nn.Module:
     """The user's own module, as it was converted."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"param_groups needs an nn.Module but got {type(model).__name__}")
+    need_module(model, "param_groups")
     model = unwrapped(model)
     conversion = conversion_of(model)
     if conversion is not None:

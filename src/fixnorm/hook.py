@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fixnorm.angles import Snapshot, snapshot, turned
+from fixnorm.checks import need_optimizer
 from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
 from fixnorm.norm import multiply_, rescale_
 from fixnorm.positions import copies
@@ -278,11 +279,7 @@ def _lr(group: dict[str, Any]) -> float | Tensor:
 
 def _unwrapped(optimizer: Optimizer) -> Optimizer:
     """The optimizer that steps: some trainers wrap it in a class without hooks."""
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(
-            f"attach needs a torch optimizer but got {type(optimizer).__name__}; a wrapper that is "
-            "none cannot be followed"
-        )
+    need_optimizer(optimizer, "attach", hint="; a wrapper that is none cannot be followed")
     while not hasattr(optimizer, "_optimizer_step_post_hooks"):
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, Optimizer):

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.bypass import read_in_eval_outside_owner
+from fixnorm.checks import need_module
 from fixnorm.measure import Measured, Run, measure, prepared_copy
 from fixnorm.norm import is_sharded
 from fixnorm.original import RanTheOriginal, refusing_to_run
@@ -137,8 +138,7 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
     Returns:
         One row for each parameter; ``print`` it.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"audit needs an nn.Module but got {type(model).__name__}")
+    need_module(model, "audit")
     _refuse_scripted(model)
     names = _names(model)
     if not names:
