@@ -10,11 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fixnorm.files import read_checked, short
 from fixnorm.training.checkpoint import PART, write_atomically
 from fixnorm.training.lock import owned_folder
+from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["RunFolder"]
+
+_ANOTHER = "give another --out"
 
 
 class RunFolder:
@@ -47,14 +51,15 @@ class RunFolder:
         if not self.recipe.exists():
             write_json(self.recipe, recipe.to_dict())
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> RunResult | None:
         """The result, if the run has ended."""
         if not self.result.exists():
             return None
-        return _read_json(self.result)
+        return read_result(self.result, RunResult, advice=_ANOTHER)
 
     def _check_same(self, recipe: Recipe) -> None:
-        different = differences(_read_json(self.recipe), recipe)
+        there = read_checked(self.recipe, dict[str, Any], what="a recipe", advice=_ANOTHER)
+        different = differences(there, recipe)
         if different:
             raise ValueError(
                 f"{self.path} holds a run of another recipe: {different}; give another --out"
@@ -70,21 +75,13 @@ class RunFolder:
             yield
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}; give another --out") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not what a run writes: give another --out")
-    return content
-
-
 def differences(there: Mapping[str, Any], recipe: Recipe) -> str:
     """In which fields a recipe differs from a stored one; empty if in none."""
     here = recipe.to_dict()
     different = [key for key in here if there.get(key) != here[key]]
-    listed = ", ".join(f"{k} ({there.get(k)} there, {here[k]} here)" for k in different[:4])
+    listed = ", ".join(
+        f"{k} ({short(there.get(k))} there, {short(here[k])} here)" for k in different[:4]
+    )
     return listed + (f" and {len(different) - 4} more" if len(different) > 4 else "")
 
 
