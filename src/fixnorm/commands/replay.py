@@ -85,8 +85,6 @@ def replay(
     options = Options(
         strategies=names, replays=replays, seed=seed, budget=budget, noise=noise, both=both
     )
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file: give another --out")
     check_place(out)
     found = read_landscapes(landscapes or [_RECORDED])
     entries = [e for _, entries in settings_of(found, options).values() for e in entries]

@@ -3,7 +3,7 @@
 from fixnorm.files.checked import Missing, Part, Unreadable, checked, fault, read_checked, short
 from fixnorm.files.numbers import Count, Fraction, Loose, Name, Percent, Positive, Real, Slug
 from fixnorm.files.ours import check_files
-from fixnorm.files.regular import kind_of, read_regular, regular
+from fixnorm.files.regular import kind_of, open_regular, read_regular, regular
 
 __all__ = [
     "Count",
@@ -21,6 +21,7 @@ __all__ = [
     "checked",
     "fault",
     "kind_of",
+    "open_regular",
     "read_checked",
     "read_regular",
     "regular",

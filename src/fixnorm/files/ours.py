@@ -18,6 +18,8 @@ def check_files(
     One file of ours, the ``sign``, tells whose all of them are: it is written before the rest. A
     name that ends in ``/`` is a folder for files of ours.
     """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give another --out")
     known = regular(folder / sign) and ours(folder / sign)
     for name in (sign, *names):
         path = folder / name

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["kind_of", "read_regular", "regular"]
+__all__ = ["kind_of", "open_regular", "read_regular", "regular"]
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -30,10 +31,17 @@ def kind_of(path: str | Path) -> str:
     return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "no regular file")
 
 
-def read_regular(path: str | Path) -> bytes:
-    """The content of a regular file; anything else is an ``OSError`` at once."""
+def open_regular(path: str | Path) -> BinaryIO:
+    """A regular file to read; anything else is an ``OSError`` without a number, at once."""
     if not regular(path):
-        raise OSError(0, f"it is {kind_of(path)}", str(path))
+        error = OSError(f"{path} is {kind_of(path)}")
+        error.strerror = f"it is {kind_of(path)}"
+        raise error
     # Should it have become a pipe by now, opening it still does not wait.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+    return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
+def read_regular(path: str | Path) -> bytes:
+    """All of a regular file."""
+    with open_regular(path) as file:
         return file.read()

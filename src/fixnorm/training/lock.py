@@ -5,11 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 __all__ = ["InUse", "held", "owned_folder", "this_process"]
+
+_PATIENCE = 1.0
+_LONGEST = 200
+"""Characters of a name."""
 
 
 class InUse(ValueError):
@@ -29,17 +35,27 @@ def this_process() -> str:
 def held(path: Path) -> Iterator[None]:
     """Hold the file; a process that comes second is told who does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as lock:
+    with path.open("a+", errors="replace") as lock:
         try:
             # Not flock: child processes would inherit it and outlive a killed owner with it.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            lock.seek(0)
-            raise InUse(lock.read().strip() or "another process") from None
+            raise InUse(_owner(lock)) from None
         lock.truncate(0)
         lock.write(this_process())
         lock.flush()
         yield
+
+
+def _owner(lock: TextIO) -> str:
+    """Who holds it; one that has only just taken it is about to write its name."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        lock.seek(0)
+        name = lock.read(_LONGEST).strip()
+        if name or time.monotonic() > deadline:
+            return name or "another process"
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fixnorm.files import Slug
 from fixnorm.groups import Method, Scope
 from fixnorm.training.schedule import Schedule
 
@@ -41,7 +42,8 @@ class Recipe(BaseModel, ABC):
     unit: ClassVar[Literal["epochs", "iterations"]]
     """What :attr:`length` counts."""
 
-    name: str
+    name: Slug
+    """Part of the run's path where no other is given."""
     task: str
 
     # What is trained
