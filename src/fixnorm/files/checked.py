@@ -16,7 +16,16 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from fixnorm.files.regular import read_regular
 
-__all__ = ["Missing", "Part", "Unreadable", "checked", "fault", "read_checked", "short"]
+__all__ = [
+    "Missing",
+    "Part",
+    "Unreadable",
+    "checked",
+    "fault",
+    "printable",
+    "read_checked",
+    "short",
+]
 
 T = TypeVar("T")
 
@@ -98,6 +107,12 @@ def fault(error: ValidationError) -> str:
 def short(value: Any) -> str:
     """A value for people, however large it is."""
     return value if isinstance(value, str) and _PLAIN.fullmatch(value) else _SHORT.repr(value)
+
+
+def printable(error: Exception) -> str:
+    """The words of another library's error in one line, without what a terminal would obey."""
+    words = " ".join(str(error).split())[:300]
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in words)
 
 
 def _place(steps: tuple[Any, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -28,7 +29,14 @@ def regular(path: str | Path) -> bool:
 
 def kind_of(path: str | Path) -> str:
     """What is there that is no regular file, for people."""
-    return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "no regular file")
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "no regular file")
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            raise
+        return "a link that leads nowhere"
+    except OSError as error:
+        return "a link to itself" if error.errno == errno.ELOOP else "no regular file"
 
 
 def open_regular(path: str | Path) -> BinaryIO:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def read_found(folder: Path) -> Found | None:
 
     A run that is over and whose files are damaged is refused: training it again would find it over.
     """
-    if not (folder / "result.json").exists():
+    if not lexists(folder / "result.json"):
         return None
     advice = f"remove {folder} to train it again"
     result = read_result(folder / "result.json", RunResult, advice=advice)

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class RunFolder:
         """Make sure that the folder is free, or holds this very recipe; changes nothing."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file: give another --out")
-        if self.recipe.exists():
+        if lexists(self.recipe):
             self._check_same(recipe)
         elif self.path.is_dir() and any(not _passing(p) for p in self.path.iterdir()):
             raise ValueError(f"{self.path} holds other files: give an empty or new folder as --out")
@@ -48,12 +49,12 @@ class RunFolder:
     def prepare(self, recipe: Recipe) -> None:
         """Make the folder and write the recipe into it, unless it is there."""
         self.check(recipe)
-        if not self.recipe.exists():
+        if not lexists(self.recipe):
             write_json(self.recipe, recipe.to_dict())
 
     def finished(self) -> RunResult | None:
         """The result, if the run has ended."""
-        if not self.result.exists():
+        if not lexists(self.result):  # a link to nothing is there, too
             return None
         return read_result(self.result, RunResult, advice=_ANOTHER)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -78,7 +79,7 @@ def open_run(run: Path) -> FinishedRun:
     """Read a finished run's folder; what is missing or wrong is named in one line."""
     folder = RunFolder(Path(run))
     recipe = _recipe(folder)
-    if not folder.weights.exists():
+    if not lexists(folder.weights):
         raise ValueError(
             f"{run} is not finished, it has no {folder.weights.name}: give the same "
             "fixnorm train command again, it resumes"
@@ -98,7 +99,7 @@ def open_run(run: Path) -> FinishedRun:
 def _recipe(folder: RunFolder) -> Recipe:
     if not folder.path.exists():
         raise ValueError(f"{folder.path} does not exist: give the --out folder of fixnorm train")
-    if not folder.recipe.exists():
+    if not lexists(folder.recipe):
         raise ValueError(
             f"{folder.path} is not a run, it has no {folder.recipe.name}: give the --out folder "
             "of fixnorm train"
@@ -113,7 +114,7 @@ def _recipe(folder: RunFolder) -> Recipe:
 
 
 def _class_names(path: Path, classes: int) -> tuple[str, ...] | None:
-    if not path.exists():
+    if not lexists(path):
         return None
     kind = Annotated[list[str], Field(min_length=classes, max_length=classes)]
     names: list[str] = read_checked(

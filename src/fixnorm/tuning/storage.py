@@ -99,10 +99,11 @@ class Storage:
         if self.file is None:
             return True
         if not regular(self.file):
-            if not (self.file.exists() or self.file.is_symlink()):
+            if not os.path.lexists(self.file):
                 return False
-            kind = kind_of(self.file) if self.file.exists() else "a link that leads nowhere"
-            raise ValueError(f"{self.file} is {kind}, not a database: give another --out")
+            raise ValueError(
+                f"{self.file} is {kind_of(self.file)}, not a database: give another --out"
+            )
         try:
             tables = _tables(self.file)
         except sqlite3.Error as error:

@@ -28,9 +28,9 @@ class Settings(Part):
 
     model_config = ConfigDict(extra="allow")
 
-    method: Literal["fixnorm", "bo-weight-decay"]
-    strategy: Slug
-    metric: Name
+    method: Literal["fixnorm", "bo-weight-decay"] = "fixnorm"
+    strategy: Slug = "paper"
+    metric: Name = "accuracy (%)"
     folder: str | None = None
 
 

@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from fixnorm.files import short
+from fixnorm.files import printable, short
 from fixnorm.training.lock import InUse, this_process
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.record import StudyRecord, TrialRecord
@@ -262,10 +262,10 @@ def _understood(storage: Storage, name: str | None) -> Iterator[None]:
     except _Other:
         raise
     except Exception as error:  # Optuna trips over strange rows in many ways
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = printable(error) or type(error).__name__
         study = "a study" if name is None else f"study {name!r}"
         raise ValueError(
-            f"{study} in {storage.shown} is none that this version can read ({reason:.300}): give"
+            f"{study} in {storage.shown} is none that this version can read ({reason}): give"
             f" {storage.elsewhere}"
         ) from None
 
