@@ -5,25 +5,51 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-__all__ = ["FUZZ", "MINUTES", "damaged_bytes", "damaged_json"]
+__all__ = ["MINUTES", "damaged_bytes", "damaged_json", "fuzz"]
+
+T = TypeVar("T")
 
 MINUTES = float(os.environ.get("FIXNORM_FUZZ_MINUTES", "0"))
 """Of each fuzzer; none: a few examples each, the same every time."""
 
-FUZZ = settings(
-    max_examples=max(round(MINUTES * 600), 9),
+_EXAMPLES = 9
+_PHASES = [Phase.generate] if MINUTES else [Phase.generate, Phase.shrink]
+_COMMON = settings(
     derandomize=not MINUTES,
     database=None,
     deadline=None,
+    phases=_PHASES,
     suppress_health_check=list(HealthCheck),
-    print_blob=True,
 )
+
+
+def fuzz(damage: st.SearchStrategy[T], check: Callable[[T], None], *, share: float = 1.0) -> None:
+    """Hold the check against much damage: some examples, or as many as the minutes allow.
+
+    ``share`` of the usual number of examples, where each one takes long.
+    """
+    end, failed = time.monotonic() + 60 * MINUTES, False
+
+    @settings(_COMMON, max_examples=max(round(share * (MINUTES * 1200 or _EXAMPLES)), 1))
+    @given(damage)
+    def run(one: T) -> None:
+        nonlocal failed
+        if MINUTES and not failed and time.monotonic() > end:
+            return
+        try:
+            check(one)
+        except BaseException:
+            failed = True  # and must fail again when it is shown
+            raise
+
+    run()
 
 
 def _nested(depth: int) -> Any:

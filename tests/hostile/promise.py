@@ -110,12 +110,15 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 def _entry(path: str) -> str:
-    mode = os.lstat(path).st_mode
+    found = os.lstat(path)
+    mode, size = found.st_mode, found.st_size
     kind = f"{stat.S_IFMT(mode):o} {stat.S_IMODE(mode):o}"
     if stat.S_ISLNK(mode):
         return f"{kind} {os.readlink(path)}"
     if not stat.S_ISREG(mode):  # reading a FIFO would wait for ever
         return kind
+    if size > 2**28:
+        return f"{kind} {size} bytes"
     try:
         with open(path, "rb") as file:
             return f"{kind} {hashlib.file_digest(file, 'sha256').hexdigest()}"

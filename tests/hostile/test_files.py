@@ -14,16 +14,14 @@ import os
 import shutil
 import sqlite3
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import FUZZ, MINUTES, damaged_bytes, damaged_json
+from mutations import MINUTES, damaged_bytes, damaged_json, fuzz
 from promise import LONGEST, Answer, answered, check_line, listing, refused
 
 import fixnorm
@@ -31,6 +29,7 @@ from fixnorm.data import DataError
 from fixnorm.data.coco_file import read_coco_file
 from fixnorm.models.backbones import load_backbone
 from fixnorm.report import drawing
+from fixnorm.report.curves import read_curves
 from fixnorm.training.checkpoint import Checkpoints
 from fixnorm.training.lock import held
 
@@ -116,16 +115,6 @@ def _drawn_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixnorm.report.document.svg", lambda panel, prefix: "<svg></svg>")
 
 
-class _Clock:
-    """Ends a long run."""
-
-    def __init__(self) -> None:
-        self.end = time.monotonic() + 60 * MINUTES
-
-    def over(self) -> bool:
-        return bool(MINUTES) and time.monotonic() > self.end
-
-
 def kept(answer: Answer, *, chatty: bool = False) -> None:
     """The promise of a command whose input may be wrong."""
     assert answer.crash is None, answer
@@ -171,19 +160,15 @@ COMMANDS: dict[str, list[list[str]]] = {
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_damaged_json(name: str, originals: Path, place: Path) -> None:
     clean = (originals / name).read_bytes()
-    content, clock = json.loads(clean), _Clock()
+    content = json.loads(clean)
 
-    @FUZZ
-    @given(damage=damaged_json(content) | damaged_json(content) | damaged_bytes(clean))
-    def fuzz(damage: bytes) -> None:
-        if clock.over():
-            return
+    def check(damage: bytes) -> None:
         for arguments in COMMANDS[name]:
             (place / name).write_bytes(damage)
             kept(answered(arguments, place))
             clear(place)
 
-    fuzz()
+    fuzz(damaged_json(content) | damaged_json(content) | damaged_bytes(clean), check)
 
 
 def clear(place: Path) -> None:
@@ -194,23 +179,19 @@ def clear(place: Path) -> None:
 
 def test_damaged_weights(originals: Path, place: Path) -> None:
     path = place / "run" / "weights.safetensors"
-    clean, clock = (originals / "run" / "weights.safetensors").read_bytes(), _Clock()
+    clean = (originals / "run" / "weights.safetensors").read_bytes()
     length = struct.unpack("<Q", clean[:8])[0]
     header = json.loads(clean[8 : 8 + length])
 
-    @FUZZ
-    @given(
-        damage=damaged_bytes(clean)
-        | damaged_json(header).map(lambda h: struct.pack("<Q", len(h)) + h + clean[8 + length :])
-    )
-    def fuzz(damage: bytes) -> None:
-        if clock.over():
-            return
+    def check(damage: bytes) -> None:
         path.write_bytes(damage)
         kept(answered(["export", "run", "--out", "out.safetensors"], place))
         clear(place)
 
-    fuzz()
+    def with_tensors(header: bytes) -> bytes:
+        return struct.pack("<Q", len(header)) + header + clean[8 + length :]
+
+    fuzz(damaged_bytes(clean) | damaged_json(header).map(with_tensors), check)
 
 
 def test_damaged_weights_are_written_anew_by_the_same_command(place: Path) -> None:
@@ -298,19 +279,15 @@ def test_damaged_checkpoints(originals: Path, place: Path) -> None:
     checkpoints = sorted((place / "run" / "checkpoints").iterdir())
     clean = checkpoints[-1].read_bytes()
     (place / "run" / "result.json").unlink()
-    saved, clock = shutil.copytree(place / "run", place / "saved"), _Clock()
+    saved = shutil.copytree(place / "run", place / "saved")
 
-    @settings(FUZZ, max_examples=max(FUZZ.max_examples // 3, 1))  # each one is trained
-    @given(damage=damaged_bytes(clean))
-    def fuzz(damage: bytes) -> None:
-        if clock.over():
-            return
+    def check(damage: bytes) -> None:
         checkpoints[-1].write_bytes(damage)
         kept(answered(TRAIN, place), chatty=True)
         shutil.rmtree(place / "run")
         shutil.copytree(saved, place / "run")
 
-    fuzz()
+    fuzz(damaged_bytes(clean), check, share=0.3)
 
 
 # -- studies ---------------------------------------------------------------------------------------
@@ -325,39 +302,27 @@ ROWS = {
 
 
 def test_damaged_study_files(originals: Path, place: Path) -> None:
-    clean, clock = (originals / "study" / "study.db").read_bytes(), _Clock()
+    clean = (originals / "study" / "study.db").read_bytes()
 
-    @FUZZ
-    @given(damage=damaged_bytes(clean))
-    def fuzz(damage: bytes) -> None:
-        if clock.over():
-            return
+    def check(damage: bytes) -> None:
         (place / "study" / "study.db").write_bytes(damage)
         kept(answered(REPORT, place))
         clear(place)
 
-    fuzz()
+    fuzz(damaged_bytes(clean), check)
 
 
 @pytest.mark.parametrize("table", ROWS)
 def test_changed_studies(table: str, originals: Path, place: Path) -> None:
     """What a study says, in words of another program or of a later version."""
-    path, column, clock = place / "study" / "study.db", ROWS[table], _Clock()
+    path, column = place / "study" / "study.db", ROWS[table]
     clean = (originals / "study" / "study.db").read_bytes()
     with sqlite3.connect(path) as database:
         rows = database.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
     database.close()
     values = [(rowid, json.loads(text)) for rowid, text in rows]
 
-    @FUZZ
-    @given(
-        change=st.sampled_from(values).flatmap(
-            lambda row: st.tuples(st.just(row[0]), damaged_json(row[1]))
-        )
-    )
-    def fuzz(change: tuple[int, bytes]) -> None:
-        if clock.over():
-            return
+    def check(change: tuple[int, bytes]) -> None:
         rowid, text = change
         path.write_bytes(clean)
         with sqlite3.connect(path) as database:
@@ -368,14 +333,14 @@ def test_changed_studies(table: str, originals: Path, place: Path) -> None:
         clear(place)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(place)
-            tuned()
+            before = listing(place)
+            if one_line(lambda: search(Path("study"))) is not None:
+                assert before.keys() == listing(place).keys()
 
-    def tuned() -> None:
-        before = listing(place)
-        if one_line(lambda: search(Path("study"))) is not None:
-            assert before.keys() == listing(place).keys()
+    def changed(row: tuple[int, Any]) -> st.SearchStrategy[tuple[int, bytes]]:
+        return st.tuples(st.just(row[0]), damaged_json(row[1]))
 
-    fuzz()
+    fuzz(st.sampled_from(values).flatmap(changed), check)
 
 
 STUDIES: dict[str, str] = {
@@ -461,6 +426,8 @@ OVER: dict[str, tuple[list[str], str]] = {
     "reproduce, a table": (REPRODUCE["table3.json"], "out/table3.md"),
     "reproduce, a figure": (REPRODUCE["table3.json"], "out/table3.png"),
     "train": (["train", "digits", "--out", "out"], "out/notes.txt"),
+    "train, a lock": (["train", "digits", "--out", "out"], "out/.lock"),
+    "tune, a lock": (["tune", "--out", "out"], "out/study.db.lock"),
     "export": (["export", "run", "--out", "out/m.safetensors"], "out/m.safetensors"),
 }
 
@@ -549,19 +516,15 @@ def test_a_data_set_does_not_point_outside_itself(name: str, tmp_path: Path) -> 
 
 
 def test_damaged_annotations(tmp_path: Path) -> None:
-    path, clock = tmp_path / "instances.json", _Clock()
+    path = tmp_path / "instances.json"
     path.write_text(json.dumps(COCO))
     assert read_coco_file(path).images
 
-    @FUZZ
-    @given(damage=damaged_json(COCO) | damaged_bytes(json.dumps(COCO).encode()))
-    def fuzz(damage: bytes) -> None:
-        if clock.over():
-            return
+    def check(damage: bytes) -> None:
         path.write_bytes(damage)
         one_line(lambda: read_coco_file(path))
 
-    fuzz()
+    fuzz(damaged_json(COCO) | damaged_bytes(path.read_bytes()), check)
 
 
 # -- special files ---------------------------------------------------------------------------------
@@ -587,7 +550,12 @@ def _folder(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("make", [_pipe, _device, _circle, _folder])
+def _endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+@pytest.mark.parametrize("make", [_pipe, _device, _circle, _folder, _endless])
 @pytest.mark.parametrize("name", SPECIAL)
 def test_what_is_no_file_is_refused_at_once(
     name: str, make: Callable[[Path], None], place: Path
@@ -600,6 +568,11 @@ def test_what_is_no_file_is_refused_at_once(
     make(place / name)
     for arguments in commands.get(name) or COMMANDS[name]:
         refused(arguments, place, seconds=20)
+
+
+def test_curves_that_are_no_file_are_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.csv")
+    assert read_curves(tmp_path) == {}
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeGuard
 from fixnorm.data.errors import DataError
 from fixnorm.files import read_regular, short
 
+_MOST = 2**32
+"""Bytes of a file; COCO's has half a billion."""
 _LARGEST = 100_000
 """Pixels of a side."""
 
@@ -51,7 +53,7 @@ def _without_outlines(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(path: Path) -> dict[str, list[Any]]:
     try:
-        content = json.loads(read_regular(path), object_hook=_without_outlines)
+        content = json.loads(read_regular(path, most=_MOST), object_hook=_without_outlines)
     except FileNotFoundError:
         raise DataError(
             f"no annotations: {path} is missing; unpack annotations_trainval2017 beside the images"

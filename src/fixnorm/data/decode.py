@@ -13,6 +13,8 @@ from fixnorm.data.errors import BrokenImageError, DataError
 from fixnorm.files import open_regular, read_regular
 
 T = TypeVar("T")
+_MOST = 2**31
+"""Bytes of an image's file."""
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -59,7 +61,7 @@ def broken(path: Path, reason: str) -> BrokenImageError:
 def _read(path: Path, convert: Callable[[Image.Image], T]) -> T:
     # Pillow's format plugins raise whatever a corrupt file makes them trip over
     try:
-        with Image.open(io.BytesIO(read_regular(path))) as image:
+        with Image.open(io.BytesIO(read_regular(path, most=_MOST))) as image:
             image.load()
             return convert(image)
     except MemoryError:

@@ -15,7 +15,8 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Fraction = Annotated[float, Field(ge=1e-4, le=1)]
 """Of T_max."""
-Name = Annotated[str, Field(max_length=200)]
+Name = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$")]
+"""Words for people: one line, nothing that a terminal would obey."""
 
 
 def _finite(value: float | None) -> float | None:

@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 __all__ = ["kind_of", "open_regular", "read_regular", "regular"]
 
+MOST = 2**28
+"""Bytes of a file of ours."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -42,14 +44,21 @@ def kind_of(path: str | Path) -> str:
 def open_regular(path: str | Path) -> BinaryIO:
     """A regular file to read; anything else is an ``OSError`` without a number, at once."""
     if not regular(path):
-        error = OSError(f"{path} is {kind_of(path)}")
-        error.strerror = f"it is {kind_of(path)}"
-        raise error
+        raise _refusal(path, f"it is {kind_of(path)}")
     # Should it have become a pipe by now, opening it still does not wait.
     return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
-def read_regular(path: str | Path) -> bytes:
-    """All of a regular file."""
+def read_regular(path: str | Path, *, most: int = MOST) -> bytes:
+    """All of a regular file of ordinary size: one may be larger than any memory."""
     with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise _refusal(path, f"it has {size:,} bytes, more than {most:,}")
         return file.read()
+
+
+def _refusal(path: str | Path, reason: str) -> OSError:
+    error = OSError(f"{path}: {reason}")
+    error.strerror = reason
+    return error

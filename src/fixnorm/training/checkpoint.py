@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from fixnorm.files import read_regular, regular
+from fixnorm.files import open_regular, regular
 
 __all__ = ["Checkpoints", "Damaged", "write_atomically"]
 
@@ -87,10 +87,12 @@ class Checkpoints:
 
 def read(path: Path) -> dict[str, Any]:
     """The state in a checkpoint file; nothing but tensors and plain containers is ever built."""
-    content = read_regular(path)
     header = len(_MAGIC) + 65
-    if not content.startswith(_MAGIC):
-        raise Damaged(f"{path} is not a fixnorm checkpoint")
+    with open_regular(path) as file:
+        content = file.read(header)
+        if not content.startswith(_MAGIC):
+            raise Damaged(f"{path} is not a fixnorm checkpoint")
+        content += file.read()
     digest = content[len(_MAGIC) : header - 1].decode(errors="replace")
     body = memoryview(content)[header:]
     if hashlib.sha256(body).hexdigest() != digest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import TextIO
 
 __all__ = ["InUse", "held", "owned_folder", "this_process"]
 
+_NAME = re.compile(r"(process \d+ on \S+)?\s*")
+"""What a lock says: who holds it, or held it last."""
 _PATIENCE = 1.0
 _LONGEST = 200
 """Characters of a name."""
@@ -41,6 +44,11 @@ def held(path: Path) -> Iterator[None]:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise InUse(_owner(lock)) from None
+        lock.seek(0)
+        if not _NAME.fullmatch(lock.read(_LONGEST)):
+            raise ValueError(
+                f"{path} is not a lock of fixnorm's: move it away, or give another --out"
+            )
         lock.truncate(0)
         lock.write(this_process())
         lock.flush()
