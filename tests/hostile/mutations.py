@@ -107,10 +107,29 @@ def _places(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield from _places(value, (*at, place))
 
 
-@st.composite
-def damaged_json(draw: st.DrawFn, content: Any) -> bytes:
+class _Held:
+    """Something that hypothesis need not print."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+def damaged_json(content: Any) -> st.SearchStrategy[bytes]:
     """JSON with one to three things wrong in it."""
-    content = copy.deepcopy(content)
+    return _damaged_json(_Held(content))
+
+
+def damaged_bytes(content: bytes) -> st.SearchStrategy[bytes]:
+    """Cut off, changed, with too much, or something else altogether."""
+    return _damaged_bytes(_Held(content))
+
+
+@st.composite
+def _damaged_json(draw: st.DrawFn, held: _Held) -> bytes:
+    content = copy.deepcopy(held.content)
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(content))
         at = places[draw(st.integers(0, len(places) - 1))]
@@ -120,7 +139,7 @@ def damaged_json(draw: st.DrawFn, content: Any) -> bytes:
 
 def _spoilt(draw: st.DrawFn, content: Any, at: tuple[Any, ...]) -> Any:
     if not at:
-        return draw(st.sampled_from([content, *STRANGE]))
+        return copy.deepcopy(draw(st.sampled_from([content, *STRANGE])))
     inside = content
     for step in at[:-1]:
         inside = inside[step]
@@ -144,8 +163,8 @@ DEEP = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
 
 
 @st.composite
-def damaged_bytes(draw: st.DrawFn, content: bytes) -> bytes:
-    """Cut off, changed, with too much, or something else altogether."""
+def _damaged_bytes(draw: st.DrawFn, held: _Held) -> bytes:
+    content: bytes = held.content
     end = max(len(content) - 1, 0)
     how = draw(
         st.sampled_from(["flip"] * 4 + ["cut"] * 2 + ["empty", "bom", "utf16", "deep", "digits"])
