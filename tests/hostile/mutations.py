@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-__all__ = ["MINUTES", "damaged_bytes", "damaged_json", "fuzz"]
+__all__ = ["MINUTES", "Damage", "damaged_bytes", "damaged_json", "fuzz"]
 
 T = TypeVar("T")
 
@@ -127,6 +127,13 @@ def damaged_bytes(content: bytes) -> st.SearchStrategy[bytes]:
     return _damaged_bytes(_Held(content))
 
 
+class Damage(bytes):
+    """Bytes that are shown in part."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} bytes: {bytes(self[:600])!r}"
+
+
 @st.composite
 def _damaged_json(draw: st.DrawFn, held: _Held) -> bytes:
     content = copy.deepcopy(held.content)
@@ -134,7 +141,7 @@ def _damaged_json(draw: st.DrawFn, held: _Held) -> bytes:
         places = list(_places(content))
         at = places[draw(st.integers(0, len(places) - 1))]
         content = _spoilt(draw, content, at)
-    return json.dumps(content).encode()
+    return Damage(json.dumps(content).encode())
 
 
 def _spoilt(draw: st.DrawFn, content: Any, at: tuple[Any, ...]) -> Any:
@@ -164,7 +171,10 @@ DEEP = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
 
 @st.composite
 def _damaged_bytes(draw: st.DrawFn, held: _Held) -> bytes:
-    content: bytes = held.content
+    return Damage(_bytes(draw, held.content))
+
+
+def _bytes(draw: st.DrawFn, content: bytes) -> bytes:
     end = max(len(content) - 1, 0)
     how = draw(
         st.sampled_from(["flip"] * 4 + ["cut"] * 2 + ["empty", "bom", "utf16", "deep", "digits"])

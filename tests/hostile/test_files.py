@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import strategies as st
-from mutations import MINUTES, damaged_bytes, damaged_json, fuzz
+from mutations import MINUTES, Damage, damaged_bytes, damaged_json, fuzz
 from promise import LONGEST, Answer, answered, check_line, listing, refused
 
 import fixnorm
@@ -191,7 +191,7 @@ def test_damaged_weights(originals: Path, place: Path) -> None:
     def with_tensors(header: bytes) -> bytes:
         return struct.pack("<Q", len(header)) + header + clean[8 + length :]
 
-    fuzz(damaged_bytes(clean) | damaged_json(header).map(with_tensors), check)
+    fuzz(damaged_bytes(clean) | damaged_json(header).map(with_tensors).map(Damage), check)
 
 
 def test_damaged_weights_are_written_anew_by_the_same_command(place: Path) -> None:

@@ -104,9 +104,11 @@ def fault(error: ValidationError) -> str:
     return f"{place or 'it'}: {message} but it is {_SHORT.repr(first['input'])}"
 
 
-def short(value: Any) -> str:
-    """A value for people, however large it is."""
-    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else _SHORT.repr(value)
+def short(value: Any, *, plain: bool = True) -> str:
+    """A value for people, however large it is; ``plain``: words without quotes."""
+    if plain and isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    return _SHORT.repr(value)
 
 
 def printable(error: Exception) -> str:
