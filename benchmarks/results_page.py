@@ -16,13 +16,13 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fixnorm.report.drawing import png
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
-from fixnorm.reproduce.record import read_record
+from fixnorm.reproduce.record import Record, read_record
 from fixnorm.reproduce.shown import SHOW, Shown
+from fixnorm.reproduce.shown.stored import Fig2, Searched, Table1, Table2
 from fixnorm.reproduce.shown.table1 import fresh_difference
 from fixnorm.reproduce.write import about
 
@@ -36,15 +36,15 @@ PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
 FIGURES = ROOT / "docs" / "results"
 
 
-def records() -> dict[str, dict[str, Any]]:
+def records() -> dict[str, Record]:
     """All that are stored, in the order of the experiments."""
     there = {name: STORED / f"{name}.json" for name in SHOW}
     return {name: read_record(path) for name, path in there.items() if path.exists()}
 
 
-def shown(stored: dict[str, dict[str, Any]]) -> dict[str, Shown]:
+def shown(stored: dict[str, Record]) -> dict[str, Shown]:
     """What each of them shows."""
-    return {name: SHOW[name](record["outcome"]) for name, record in stored.items()}
+    return {name: SHOW[name](record.outcome) for name, record in stored.items()}
 
 
 def filled(text: str, makers: dict[str, Callable[[], str]]) -> str:
@@ -91,48 +91,46 @@ def claims(everything: dict[str, Shown]) -> str:
     return TextTable("", columns, rows, words=4).markdown(title=False)
 
 
-def section(record: dict[str, Any], one: Shown) -> str:
+def section(record: Record, one: Shown) -> str:
     """Figures, tables and where they come from."""
     lines = [f"{about(record)}.", ""]
     for drawing in one.drawings:
         lines += [f"![{drawing.title}](results/{drawing.name}.png)", "", f"*{drawing.caption}*", ""]
     for table in one.tables:
         lines += [f"**{table.title}**", "", table.markdown(title=False)]
-    commits = ", ".join(f"`{commit[:10]}`" for commit in record["trained_at"])
-    stored = f"[{record['experiment']}.json](../results/reproduce/{record['experiment']}.json)"
+    commits = ", ".join(f"`{commit[:10]}`" for commit in record.trained_at)
+    stored = f"[{record.experiment}.json](../results/reproduce/{record.experiment}.json)"
     lines += [
-        f"`{record['command']}`, or from {stored} in seconds: `fixnorm reproduce"
-        f" {record['experiment']} --from results/reproduce/{record['experiment']}.json`. Trained at"
+        f"`{record.command}`, or from {stored} in seconds: `fixnorm reproduce"
+        f" {record.experiment} --from results/reproduce/{record.experiment}.json`. Trained at"
         f" {commits}.",
         "",
     ]
     return "\n".join(lines)
 
 
-def provenance(stored: dict[str, dict[str, Any]]) -> str:
+def provenance(stored: dict[str, Record]) -> str:
     """Versions, machine and time, of everything."""
     versions: dict[str, set[str]] = {}
     for record in stored.values():
-        for name, version in record["versions"].items():
+        for name, version in record.versions.items():
             versions.setdefault(name, set()).add(version)
-    hardware = sorted({device for record in stored.values() for device in record["hardware"]})
+    hardware = sorted({device for record in stored.values() for device in record.hardware})
     told = ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in versions.items())
-    trainings = sum(record["trainings"] for record in stored.values())
-    hours = sum(record["seconds"] for record in stored.values()) / 3600
+    trainings = sum(record.trainings for record in stored.values())
+    hours = sum(record.seconds for record in stored.values()) / 3600
     return (
         f"{trainings} trainings, {hours:.1f} core-hours (some serve two experiments and are counted"
         f" twice), on {'; '.join(hardware)}. Versions: {told}.\n"
     )
 
 
-def readme_table(stored: dict[str, dict[str, Any]]) -> str:
+def readme_table(stored: dict[str, Record]) -> str:
     """What a reader wants to know first."""
     rows = []
     if "fig2" in stored:
-        runs = stored["fig2"]["outcome"]["runs"]
-        capped, free = (
-            [r["score"] for r in runs if r["method"] == m] for m in ("fixnorm", "wn-fc")
-        )
+        runs = Fig2.of(stored["fig2"].outcome).runs
+        capped, free = ([r.score for r in runs if r.method == m] for m in ("fixnorm", "wn-fc"))
         rows.append(
             (
                 "the cap on the head, little data",
@@ -142,14 +140,12 @@ def readme_table(stored: dict[str, dict[str, Any]]) -> str:
                 "a clear gap (Figure 2)",
             )
         )
-    for setting in stored["table1"]["outcome"]["settings"] if "table1" in stored else ():
-        ours, theirs = (
-            [s for s in setting["searches"] if s["method"] == m]
-            for m in ("fixnorm", "weight-decay")
-        )
+    for setting in Table1.of(stored["table1"].outcome).settings if "table1" in stored else ():
+        searches = setting.searches
+        ours, theirs = ([s for s in searches if s.method == m] for m in ("fixnorm", "weight-decay"))
         rows.append(
             (
-                f"tuned, {setting['setting']}",
+                f"tuned, {setting.setting}",
                 tuned(theirs),
                 tuned(ours),
                 fresh_difference(ours, theirs).interval(),
@@ -157,15 +153,17 @@ def readme_table(stored: dict[str, dict[str, Any]]) -> str:
             )
         )
     if "table2" in stored:
-        models = stored["table2"]["outcome"]["models"]
+        models = Table2.of(stored["table2"].outcome).models
         for kind, name in (("default", "default λ"), ("tuned_weight_decay", "tuned λ")):
-            theirs, ours = ([mean_of(m[k]["scores"]).mean for m in models] for k in (kind, OURS))
+            rivals, own = (
+                [mean_of(getattr(m, k).scores).mean for m in models] for k in (kind, OURS)
+            )
             rows.append(
                 (
                     f"{len(models)} small models, {name}",
-                    f"{mean_of(theirs).mean:.2f}",
-                    f"{mean_of(ours).mean:.2f}",
-                    f"{paired(ours, theirs).interval()}, by model",
+                    f"{mean_of(rivals).mean:.2f}",
+                    f"{mean_of(own).mean:.2f}",
+                    f"{paired(own, rivals).interval()}, by model",
                     "+0.25 to +1.16" if kind == "default" else "not compared",
                 )
             )
@@ -176,10 +174,10 @@ def readme_table(stored: dict[str, dict[str, Any]]) -> str:
 OURS = "tuned_fixnorm"
 
 
-def tuned(searches: list[dict[str, Any]]) -> str:
+def tuned(searches: list[Searched]) -> str:
     """The mean of the winners, and what they cost."""
-    mean = mean_of([mean_of(search["scores"]).mean for search in searches]).mean
-    cost = mean_of([search["cost"] for search in searches]).mean
+    mean = mean_of([mean_of(search.scores).mean for search in searches]).mean
+    cost = mean_of([search.cost for search in searches]).mean
     return f"{mean:.2f} ({cost:.3g} T_max)"
 
 

@@ -39,13 +39,13 @@ def test_every_experiment_is_stored() -> None:
 def test_a_record_says_where_its_numbers_come_from(path: Path) -> None:
     record = read_record(path)
 
-    assert record["experiment"] == path.stem
-    assert record["trained_at"]
-    assert record["hardware"]
-    assert {"torch", "fixnorm", "python"} <= record["versions"].keys()
-    assert record["command"].startswith(f"fixnorm reproduce {path.stem} --scale small")
+    assert record.experiment == path.stem
+    assert record.trained_at
+    assert record.hardware
+    assert {"torch", "fixnorm", "python"} <= record.versions.keys()
+    assert record.command.startswith(f"fixnorm reproduce {path.stem} --scale small")
     assert path.stat().st_size < 1_000_000
-    shown = SHOW[path.stem](record["outcome"])
+    shown = SHOW[path.stem](record.outcome)
     assert shown.claims
     for drawing in shown.drawings:
         assert (ROOT / "docs" / "results" / f"{drawing.name}.png").exists()

@@ -42,7 +42,7 @@ def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     root = make_coco(tmp_path / "set")
     annotation_path(root, "val").unlink()
     annotation_path(root, "val").mkdir()
-    with pytest.raises(DataError, match=r"cannot read .*instances_val2017.json: Is a directory"):
+    with pytest.raises(DataError, match=r"cannot read .*instances_val2017.json: it is a folder"):
         _open(root)
 
 

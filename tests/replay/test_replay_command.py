@@ -199,10 +199,11 @@ def test_mistakes_are_one_line(
     note.write_text("x")
     monkeypatch.chdir(empty)
     for arguments, message in {
-        ("missing.json",): "no landscape at missing.json: give the JSON file of a recording",
-        (): "no landscape at results/landscapes: give the JSON file of a recording",
+        ("missing.json",): "missing.json does not exist: give the JSON file of a recording",
+        (): "results/landscapes does not exist: give the JSON file of a recording",
         (str(empty),): f"no landscape in {empty}: give the JSON file of a recording",
-        (str(note),): f"{note} is no recorded landscape: it has no list of points",
+        (str(note),): f"{note} is not a recorded landscape: it is no whole JSON (expected"
+        " value at line 1 column 1); give the JSON file of a recording",
         (alpha, alpha): "two landscapes of small are over lr × alpha: give one",
         (decay, "--strategies", "papr"): "unknown strategy 'papr': did you mean paper?",
         (decay, "--strategies", "paper"): "paper needs a landscape over lr × alpha but none is"

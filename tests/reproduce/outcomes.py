@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from fixnorm.files import checked
+from fixnorm.reproduce.record import Record
 
 LRS, ALPHAS = (0.5, 1.0, 2.0), (0.5, 1.0, 16.0)
 
@@ -217,3 +221,7 @@ def record(name: str) -> dict[str, Any]:
         "seconds": 60,
         "outcome": OUTCOMES[name],
     }
+
+
+def stored_record(name: str) -> Record:
+    return checked(json.dumps(record(name)), Record)

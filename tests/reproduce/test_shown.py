@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from outcomes import OUTCOMES, record
+from outcomes import OUTCOMES, record, stored_record
 
 from fixnorm.commands import run
 from fixnorm.reproduce.experiments import EXPERIMENTS
 from fixnorm.reproduce.shown import SHOW, Shown
+from fixnorm.reproduce.shown.stored import Table1
 from fixnorm.reproduce.shown.table1 import so_far
 from fixnorm.reproduce.write import write_shown
 
@@ -101,10 +102,9 @@ def test_table1_pairs_searches_by_their_fresh_scores() -> None:
 
 
 def test_progress_counts_cost_and_leaves_out_what_diverged() -> None:
-    tried = OUTCOMES["table1"]["settings"][0]["searches"][0]["tried"]
-    assert so_far(tried) == [(2.0, 60.0), (3.0, 64.0)]
-    free = OUTCOMES["table1"]["settings"][0]["searches"][2]["tried"]
-    assert so_far(free) == [(1.0, 60.0), (1.0, 64.0)]
+    searches = Table1.of(OUTCOMES["table1"]).settings[0].searches
+    assert so_far(searches[0].tried) == [(2.0, 60.0), (3.0, 64.0)]
+    assert so_far(searches[2].tried) == [(1.0, 60.0), (1.0, 64.0)]
 
 
 def test_table2_compares_with_default_and_with_tuned_weight_decay() -> None:
@@ -167,7 +167,7 @@ class _Checked(HTMLParser):
 
 @pytest.mark.parametrize("name", list(SHOW))
 def test_files_of_an_experiment(name: str, tmp_path: Path) -> None:
-    paths = write_shown(record(name), tmp_path)
+    paths = write_shown(stored_record(name), tmp_path)
 
     assert sorted(paths) == sorted(tmp_path.iterdir())
     assert json.loads((tmp_path / f"{name}.json").read_text()) == json.loads(
@@ -208,7 +208,7 @@ def test_stored_numbers_are_drawn_again_by_the_command(
         (["fig2", "--scale", "huge"], "scale must be small or paper but got 'huge'"),
         (["fig2", "--engine", "slurm"], "engine must be local or ray but got 'slurm'"),
         (["fig2", "--data", "."], ". holds no folder tiny_imagenet_100"),
-        (["fig2", "--from", "nowhere.json"], "no record at nowhere.json"),
+        (["fig2", "--from", "nowhere.json"], "nowhere.json does not exist: give the JSON"),
         (["landscapes", "--from", "x.json"], "landscapes have no figure of their own"),
         (["fig2"], "--data is needed: a folder that holds tiny_imagenet_100"),
     ],
@@ -235,8 +235,8 @@ def test_records_of_another_kind_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for content, said in [
-        ("[]", "has no experiment"),
-        ("nonsense", "is not JSON"),
+        ("[]", "is not a record of fixnorm reproduce: it: input should be an object"),
+        ("nonsense", "it is no whole JSON"),
         (json.dumps(record("fig1")), "is of fig1, not of fig2"),
     ]:
         file = tmp_path / "record.json"

@@ -566,13 +566,22 @@ def _class_names(text: str) -> Callable[[Path], None]:
         (_is_a_file, r"run is not a run, it has no recipe\.json"),
         (_no_recipe, r"run is not a run, it has no recipe\.json: give the --out folder"),
         (_unfinished, r"run is not finished, it has no weights\.safetensors: give the same fixn"),
-        (_bad_json, r"recipe\.json cannot be read as JSON"),
-        (_list_recipe, r"recipe\.json is not a recipe: train again"),
+        (_bad_json, r"recipe\.json is not a recipe: it is no whole JSON \(EOF"),
+        (_list_recipe, r"recipe\.json is not a recipe: it: .* object but it is \[\]; train again"),
         (_newer_recipe, r"recipe\.json is not a recipe of this version: .*'learning_rate'"),
-        (_truncated, r"weights\.safetensors is damaged \(.*\): delete it and give the same fixnor"),
+        (
+            _truncated,
+            r"weights\.safetensors is damaged \(.*\): give the same fixnorm train command",
+        ),
         (_text, r"weights\.safetensors is damaged"),
-        (_changed(lambda _, meta: meta.pop("classes")), "must have 'classes' as a positive number"),
-        (_changed(lambda _, meta: meta.update(channels="0")), "'channels' .* but has '0'"),
+        (
+            _changed(lambda _, meta: meta.pop("classes")),
+            "its metadata is wrong: classes is missing",
+        ),
+        (
+            _changed(lambda _, meta: meta.update(channels="0")),
+            "channels: .* pattern .* but it is '0'",
+        ),
         (
             _changed(lambda _, meta: meta.update(classes="11")),
             r"does not fit resnet8-s2 of recipe\.json: size mismatch for fc\.weight",
@@ -596,9 +605,12 @@ def _class_names(text: str) -> Callable[[Path], None]:
         ),
         (
             _class_names('["a"]'),
-            r"classes\.json must be a list of 10 class names but is a list of 1",
+            r"classes\.json is not a list of 10 class names: it: .*at least 10.* but it is",
         ),
-        (_class_names('{"a": 0}'), r"classes\.json must be a list of 10 class names but is dict"),
+        (
+            _class_names('{"a": 0}'),
+            r"classes\.json is not a list of 10 class names: .*valid arr",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_exported(

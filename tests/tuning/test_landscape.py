@@ -91,11 +91,11 @@ def test_seeds_with_holes_are_left_out(tmp_path: Path) -> None:
 
 
 def test_what_is_no_landscape(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no landscape at .*missing\.json"):
+    with pytest.raises(ValueError, match=r"missing\.json does not exist: give the JSON"):
         Landscape.read(tmp_path / "missing.json")
     for content in ("[]", "{", '{"name": "x"}', '{"points": 3, "name": "x"}'):
         (tmp_path / "other.json").write_text(content)
-        with pytest.raises(ValueError, match="is no recorded landscape"):
+        with pytest.raises(ValueError, match="is not a recorded landscape: "):
             Landscape.read(tmp_path / "other.json")
     with pytest.raises(ValueError, match="over alpha or over weight decay but has neither"):
         Landscape.read(recorded(tmp_path, []))

@@ -144,7 +144,7 @@ def test_a_foreign_database(said: Said, tmp_path: Path) -> None:
     database.close()
     code, _, error = said("tune", "--out", str(tmp_path))
     assert code == 2
-    assert "is another program's database: give another --out" in error
+    assert "is another program's database, its table 'songs' is not Optuna's: give" in error
 
 
 def test_report_of_nothing(said: Said, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from fixnorm.models import create
 from fixnorm.roles import audit as measure
@@ -29,7 +30,7 @@ def audit(
     Example: fixnorm audit timm/resnet50d
     """
     network = create(model)
-    with Console(stderr=True).status(f"measuring {model}"):
+    with Console(stderr=True).status(escape(f"measuring {model}")):
         found = measure(network, None if size is None else torch.randn(4, *_parsed(size)))
     print(json.dumps({"model": model} | found.to_dict()) if as_json else found)
 

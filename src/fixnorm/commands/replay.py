@@ -79,14 +79,13 @@ def replay(
     """
     from fixnorm.replay.table import table_of  # other commands must not wait for Optuna
     from fixnorm.replay.work import Options, read_landscapes, replay_all, settings_of
-    from fixnorm.replay.write import content, write_replay
+    from fixnorm.replay.write import check_place, content, write_replay
 
     names = None if strategies is None else tuple(strategies.replace(",", " ").split())
     options = Options(
         strategies=names, replays=replays, seed=seed, budget=budget, noise=noise, both=both
     )
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file: give another --out")
+    check_place(out)
     found = read_landscapes(landscapes or [_RECORDED])
     entries = [e for _, entries in settings_of(found, options).values() for e in entries]
     with ReplayView(entries, replays) as view:

@@ -12,18 +12,19 @@ from rich.console import Console
 
 from fixnorm.commands.terminal import wide_console
 from fixnorm.commands.where import Where
+from fixnorm.files import short
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.bench import Bench, Outcome
 from fixnorm.reproduce.cost import TFLOPS, Cost, Counter
 from fixnorm.reproduce.experiments import EXPERIMENTS
 from fixnorm.reproduce.lab import IMAGINED, Lab
 from fixnorm.reproduce.pool import Pool
-from fixnorm.reproduce.record import read_record, record_of
+from fixnorm.reproduce.record import Record, read_record, record_of
 from fixnorm.reproduce.scales import SCALES, Scale
 from fixnorm.reproduce.shown import SHOW
 from fixnorm.reproduce.training import Training
 from fixnorm.reproduce.view import BenchView
-from fixnorm.reproduce.write import write_landscapes, write_shown
+from fixnorm.reproduce.write import check_places, write_landscapes, write_shown
 from fixnorm.training.interrupt import Interrupt
 from fixnorm.training.lock import owned_folder
 from fixnorm.tuning.driver import search
@@ -61,6 +62,7 @@ def run(wanted: Wanted) -> None:
     if wanted.stored is not None:
         tell(draw_again(wanted.stored, names, folder), wanted)
         return
+    check_places(names, folder)
     planned = {name: plan(name, scale) for name in names}
     if wanted.dry_run:
         announce(planned, scale, wanted)
@@ -97,15 +99,22 @@ def draw_again(stored: Path, names: list[str], out: Path) -> dict[str, list[Path
     """Figures and tables from a file, or from a folder of files."""
     if "landscapes" in names and len(names) == 1:
         raise ValueError("landscapes have no figure of their own: fixnorm replay draws on them")
-    written = {}
-    for name in names:
-        if name not in SHOW:
-            continue
-        record = read_record(stored / f"{name}.json" if stored.is_dir() else stored)
-        if record["experiment"] != name:
-            raise ValueError(f"{stored} is of {record['experiment']}, not of {name}")
-        written[name] = write_shown(record, out)
-    return written
+    records = {name: _stored(stored, name) for name in names if name in SHOW}
+    check_places(records, out)
+    return {name: write_shown(record, out) for name, record in records.items()}
+
+
+def _stored(stored: Path, name: str) -> Record:
+    """The record of an experiment, as whole as its figures need it."""
+    path = stored / f"{name}.json" if stored.is_dir() else stored
+    record = read_record(path)
+    if record.experiment != name:
+        raise ValueError(f"{path} is of {short(record.experiment)}, not of {name}")
+    try:
+        SHOW[name](record.outcome)
+    except ValueError as error:
+        raise ValueError(f"{path} is no whole record of {name}: {error}") from None
+    return record
 
 
 def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
@@ -116,7 +125,7 @@ def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
     console = wide_console()
     for name, paths in written.items():
         if name in SHOW:
-            shown = SHOW[name](read_record(wanted.folder / f"{name}.json")["outcome"])
+            shown = SHOW[name](read_record(wanted.folder / f"{name}.json").outcome)
             for table in shown.tables:
                 console.print(table.rich())
                 for note in table.notes:

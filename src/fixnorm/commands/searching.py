@@ -26,7 +26,7 @@ from fixnorm.tuning.estimate import seconds_of_training
 from fixnorm.tuning.job import Job
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import TrialRuns, length_of
-from fixnorm.tuning.search import RecipeSearch, result
+from fixnorm.tuning.search import RecipeSearch, check_place, result
 from fixnorm.tuning.sources import Best, PlanSource
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
@@ -87,6 +87,7 @@ def run(wanted: Wanted) -> None:
     if wanted.dry_run:
         announce(strategy, recipe, wanted, wanted.where.at_a_time)
         return
+    check_folder(folder)
     task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
 
     def new_engine() -> Engine:
@@ -101,6 +102,14 @@ def run(wanted: Wanted) -> None:
     answer = searched(search, folder, new_engine)
     if wanted.as_json:
         print(json.dumps(answer, indent=2))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse to write over what is not of a search, before anything is trained."""
+    from fixnorm.report.write import check_place as check_report
+
+    check_place(folder)
+    check_report(folder)
 
 
 def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:

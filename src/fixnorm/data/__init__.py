@@ -33,7 +33,7 @@ try:
     from fixnorm.data.settings import DataSettings
     from fixnorm.data.split import Batch, EvalSplit, Split, TrainSplit
 except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "PIL", "torchvision"):
+    if error.name not in ("numpy", "PIL", "pydantic", "torchvision"):
         raise
     raise ModuleNotFoundError(
         f"fixnorm.data needs {error.name}: pip install 'fixnorm[train]'", name=error.name

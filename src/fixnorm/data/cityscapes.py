@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from fixnorm.data.decode import broken, read_image, read_indices, read_size
 from fixnorm.data.errors import BrokenImageError, DataError
+from fixnorm.data.folder import entries_of, is_folder
 from fixnorm.data.images import PathTable
+from fixnorm.files import regular
 
 IGNORED = 255
 """The label of pixels that neither loss nor metric counts."""
@@ -101,7 +103,7 @@ class LabelledImages:
         """Height and width, which image and labels must share, by their headers."""
         image = self.paths[at]
         label = _label_path(image)
-        if not label.exists():
+        if not regular(label):
             raise BrokenImageError(
                 f"no labels for {image}: {label} is missing; unpack gtFine wholly, remove the"
                 " image, or set skip_broken to leave it out"
@@ -135,7 +137,13 @@ def list_split(root: Path, split: str, *, limit: int | None) -> LabelledImages:
                 f" so that {root} holds leftImg8bit/ and gtFine/"
             )
     folder = root / "leftImg8bit" / split
-    files = sorted(folder.glob(f"*/*{_IMAGE}"))[:limit]
+    files = sorted(
+        Path(image.path)
+        for city in entries_of(folder)
+        if is_folder(city)
+        for image in entries_of(city.path)
+        if image.name.endswith(_IMAGE)
+    )[:limit]
     if not files:
         raise DataError(f"no images: {folder} holds no CITY/*{_IMAGE}; unpack leftImg8bit again")
     return LabelledImages(PathTable(files))

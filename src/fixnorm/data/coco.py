@@ -16,6 +16,7 @@ from fixnorm.data.coco_file import CocoFile
 from fixnorm.data.decode import broken, read_image, read_size
 from fixnorm.data.errors import BrokenImageError, DataError
 from fixnorm.data.images import PathTable
+from fixnorm.files import regular
 
 
 class GroundTruth(TypedDict):
@@ -114,7 +115,7 @@ class InstanceImages:
     def check_present(self, at: int) -> None:
         """The file of image `at` must exist."""
         path = self.path(at)
-        if not path.exists():
+        if not regular(path):
             raise BrokenImageError(
                 f"no image {path}: the annotations list it as id {self.instances.image_ids[at]};"
                 " unpack the images wholly, or set skip_broken to leave it out"

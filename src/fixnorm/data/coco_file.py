@@ -1,12 +1,17 @@
 """COCO's annotation files, read and checked entry by entry."""
 
 import json
-import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from fixnorm.data.errors import DataError
+from fixnorm.files import read_regular, short
+
+_MOST = 2**32
+"""Bytes of a file; COCO's has half a billion."""
+_LARGEST = 100_000
+"""Pixels of a side."""
 
 
 class CocoImage(NamedTuple):
@@ -48,7 +53,7 @@ def _without_outlines(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(path: Path) -> dict[str, list[Any]]:
     try:
-        content = json.loads(path.read_bytes(), object_hook=_without_outlines)
+        content = json.loads(read_regular(path, most=_MOST), object_hook=_without_outlines)
     except FileNotFoundError:
         raise DataError(
             f"no annotations: {path} is missing; unpack annotations_trainval2017 beside the images"
@@ -57,8 +62,8 @@ def _parsed(path: Path) -> dict[str, list[Any]]:
         raise DataError(
             f"cannot read {path}: {error.strerror}; check the disk and the rights"
         ) from error
-    except ValueError as error:
-        raise DataError(f"{path} is no whole JSON: {error}; fetch it again") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is no whole JSON: {error!s:.200}; fetch it again") from None
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             raise DataError(
@@ -67,7 +72,7 @@ def _parsed(path: Path) -> dict[str, list[Any]]:
             )
         for entry in content[key]:
             if not isinstance(entry, dict):
-                raise DataError(f"{path}: {key} hold {entry!r}, which is no object; remove it")
+                raise DataError(f"{path}: {key} hold {short(entry)}, which is no object; remove it")
     return dict(content)
 
 
@@ -76,15 +81,17 @@ class _Entry:
 
     def __init__(self, path: Path, kind: str, content: dict[str, Any]) -> None:
         self._content = content
-        self._name = f"{path}: {kind} {content.get('id')!r}"
+        self._name = f"{path}: {kind} {short(content.get('id'))}"
 
     def __call__(self, key: str, kind: type) -> Any:
         value = self._content.get(key)
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or isinstance(value, bool):
             raise DataError(
-                f"{self._name} needs {key} as {kind.__name__} but has {value!r};"
+                f"{self._name} needs {key} as {kind.__name__} but has {short(value)};"
                 " repair or remove it"
             )
+        if isinstance(value, int) and abs(value) >= 2**62:
+            raise DataError(f"{self._name} has a {key} that is too large; repair or remove it")
         return value
 
     def fail(self, reason: str) -> DataError:
@@ -101,20 +108,32 @@ def _image(entry: _Entry) -> CocoImage:
     image = CocoImage(
         entry("id", int), entry("file_name", str), entry("height", int), entry("width", int)
     )
-    if min(image.height, image.width) < 1:
+    if not _stays_inside(image.file_name):
+        raise entry.fail(
+            f"has file_name {short(image.file_name)}, which leads out of the images' folder;"
+            " give a path inside it"
+        )
+    if not (1 <= image.height <= _LARGEST and 1 <= image.width <= _LARGEST):
         raise entry.fail(f"has {image.height}×{image.width} pixels; repair or remove it")
     return image
 
 
+def _stays_inside(name: str) -> bool:
+    """Whether a name can only be that of a file below the folder it is looked for in."""
+    parts = name.replace("\\", "/").split("/")
+    return bool(name) and not name.startswith("/") and ".." not in parts and "\0" not in name
+
+
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < 1e15  # NaN is not
 
 
 def _box(entry: _Entry, content: dict[str, Any]) -> CocoBox:
     bbox = entry("bbox", list)
     if len(bbox) != 4 or not all(map(_is_number, bbox)):
         raise entry.fail(
-            f"needs a bbox of 4 finite numbers (x, y, width, height) but has {bbox};"
+            f"needs a bbox of 4 finite numbers (x, y, width, height) but has {short(bbox)};"
             " repair or remove it"
         )
     area = content.get("area")

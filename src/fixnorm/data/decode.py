@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from fixnorm.data.errors import BrokenImageError, DataError
+from fixnorm.files import open_regular, read_regular
 
 T = TypeVar("T")
+_MOST = 2**31
+"""Bytes of an image's file."""
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -41,6 +44,8 @@ def _failure(path: Path, error: Exception) -> DataError:
         # a disk or a permission, not the image: never skipped, or a set could shrink unseen
         return DataError(f"cannot read {path}: {error.strerror}; check the disk and the rights")
     reason = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:  # a pipe or a device
+        reason = error.strerror
     if isinstance(error, UnidentifiedImageError):
         reason = "not an image"
     return broken(path, reason)
@@ -56,7 +61,7 @@ def broken(path: Path, reason: str) -> BrokenImageError:
 def _read(path: Path, convert: Callable[[Image.Image], T]) -> T:
     # Pillow's format plugins raise whatever a corrupt file makes them trip over
     try:
-        with Image.open(io.BytesIO(path.read_bytes())) as image:
+        with Image.open(io.BytesIO(read_regular(path, most=_MOST))) as image:
             image.load()
             return convert(image)
     except MemoryError:
@@ -84,7 +89,7 @@ def read_indices(path: Path) -> NDArray[np.uint8]:
 def read_size(path: Path) -> tuple[int, int]:
     """Height and width from the file's header; the pixels are not decoded."""
     try:
-        with path.open("rb") as file, Image.open(file) as image:
+        with open_regular(path) as file, Image.open(file) as image:
             return image.height, image.width
     except MemoryError:
         raise

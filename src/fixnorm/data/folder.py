@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,37 +13,100 @@ from fixnorm.data.images import FileImages, PathTable, Source
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-def _image_files(folder: Path) -> list[str]:
+class _Files(NamedTuple):
+    """The images below a folder, and how much else was there."""
+
+    paths: list[str]
+    left_out: int
+    """What has an image's name and is no regular file, and links that lead in a circle."""
+
+
+def entries_of(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What a folder holds, by name; one that cannot be read is never taken for empty."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(
+            f"cannot read the folder {folder}: {error.strerror}; check its rights"
+        ) from None
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is one, or a link to one; a link to itself is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    """A pipe, a device, a link to itself. A link to nothing is a file that is missing."""
+    try:
+        return not (entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path)))
+    except OSError:
+        return True
+
+
+def _circular(entry: os.DirEntry[str], split: str) -> bool:
+    """Whether a link leads into the split or to what it lies in: to images of other classes."""
+    if not entry.is_symlink():
+        return False
+    real = os.path.realpath(entry.path)
+    return real == split or _inside(real, split) or _inside(split, real)
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _image_files(folder: str, split: str) -> _Files:
     """Files below `folder`, in torchvision's order: folder by folder, names sorted."""
-    return [
-        os.path.join(parent, name)
-        for parent, _, names in sorted(os.walk(folder, followlinks=True))
-        for name in sorted(names)
-        if name.lower().endswith(EXTENSIONS)
-    ]
+    found: dict[str, list[str]] = {}
+    left_out, seen, waiting = 0, {os.path.realpath(folder)}, [folder]
+    while waiting:
+        at = waiting.pop()
+        found[at] = []
+        for entry in entries_of(at):
+            if is_folder(entry):
+                real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                if real in seen or _circular(entry, split):
+                    left_out += 1
+                    continue
+                seen.add(real)
+                waiting.append(entry.path)
+            elif entry.name.lower().endswith(EXTENSIONS):
+                if _is_special(entry):
+                    left_out += 1
+                else:
+                    found[at].append(entry.path)
+    return _Files([path for at in sorted(found) for path in found[at]], left_out)
 
 
-def _split_files(split: Path) -> dict[str, list[str]]:
+def _split_files(split: Path) -> tuple[dict[str, list[str]], int]:
     if not split.is_dir():
         raise DataError(
             f"no {split.name} split: {split} is missing; lay the images out as"
             f" {split.parent}/train/CLASS/* and {split.parent}/val/CLASS/*"
         )
-    names = sorted(entry.name for entry in split.iterdir() if entry.is_dir())
-    if not names:
+    real = os.path.realpath(split)
+    folders = [entry for entry in entries_of(split) if is_folder(entry)]
+    classes = [entry for entry in folders if not _circular(entry, real)]
+    if not classes:
         raise DataError(
             f"no images: {split} has no class folders; sort its images into {split}/CLASS/"
         )
-    files = {name: _image_files(split / name) for name in names}
-    if not any(files.values()):
+    found = {entry.name: _image_files(entry.path, real) for entry in classes}
+    if not any(files.paths for files in found.values()):
         raise DataError(f"no images: nothing below {split} ends in {', '.join(EXTENSIONS)}")
-    for name, found in files.items():
-        if not found:
+    for name, files in found.items():
+        if not files.paths:
             raise DataError(
                 f"empty class folder: {split / name} holds no image; fill it or remove it"
                 " from train and val"
             )
-    return files
+    left_out = len(folders) - len(classes) + sum(files.left_out for files in found.values())
+    return {name: files.paths for name, files in found.items()}, left_out
 
 
 def _images(files: dict[str, list[str]], classes: tuple[str, ...]) -> FileImages:
@@ -57,7 +121,7 @@ def _images(files: dict[str, list[str]], classes: tuple[str, ...]) -> FileImages
 
 def open_folder(root: Path) -> Source:
     """Classes are the sorted folder names of train."""
-    train, val = _split_files(root / "train"), _split_files(root / "val")
+    (train, train_left), (val, val_left) = (_split_files(root / name) for name in ("train", "val"))
     unknown = sorted(set(val) - set(train))
     if unknown:
         raise DataError(
@@ -65,4 +129,11 @@ def open_folder(root: Path) -> Source:
             f" {root / 'train' / unknown[0]} ({len(unknown)} such); add it or remove it from val"
         )
     classes = tuple(train)
-    return Source("folder", classes, 3, _images(train, classes), _images(val, classes))
+    return Source(
+        "folder",
+        classes,
+        3,
+        _images(train, classes),
+        _images(val, classes),
+        left_out=train_left + val_left,
+    )

@@ -116,3 +116,5 @@ class Source:
     channels: int
     train: Images
     val: Images
+    left_out: int = 0
+    """What lies among the images and is no regular file, or leads in a circle."""

@@ -31,6 +31,8 @@ class OpenSet(ABC, Generic[B]):
     """Bytes of pixels held, None for a set that streams."""
     broken: list[Path] = field(default_factory=list)
     """Files left out by `skip_broken`; a streaming set adds those it meets (on this rank)."""
+    left_out: int = 0
+    """What lies among the images and is no regular file (a pipe), or a link in a circle."""
 
     def describe(self) -> str:
         """The set in one line."""
@@ -43,7 +45,9 @@ class OpenSet(ABC, Generic[B]):
             f"{self._title()}: {len(self.train):,} train and {len(self.val):,} val"
             f" images, {len(self.classes)} classes, {self._shape()}, {place}"
         )
-        return f"{line}; {len(self.broken)} broken left out" if self.broken else line
+        line += f"; {len(self.broken)} broken left out" if self.broken else ""
+        line += f"; {self.left_out} left out that are no regular files" if self.left_out else ""
+        return line
 
     def _title(self) -> str:
         return self.name

@@ -1,7 +1,7 @@
 """`open_data`: from a name and a folder to the two splits, or one clear error."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def _cut(source: Source, settings: DataSettings, where: str) -> Source:
     val = _first_of_each_class(source.val, classes=count, per_class=settings.val_per_class)
     if len(val.labels) == 0:
         raise DataError(f"no images: val of {where} has none of the first {count} classes")
-    return Source(source.layout, source.classes[:count], source.channels, train, val)
+    return replace(source, classes=source.classes[:count], train=train, val=val)
 
 
 def _check_classes_left(source: Source, kept: NDArray[np.int64], where: str) -> None:
@@ -133,6 +133,7 @@ def _into_memory(
         val=EvalSplit(MemoryEval(val.pixels, source.val.labels[val.kept], settings)),
         memory_bytes=train.pixels.numel() + val.pixels.numel(),
         broken=_broken(source.train, train.kept) + _broken(source.val, val.kept),
+        left_out=source.left_out,
     )
 
 
@@ -159,6 +160,7 @@ def _streaming(
         val=splits.val,
         memory_bytes=None,
         broken=broken,
+        left_out=source.left_out,
     )
 
 

@@ -69,15 +69,19 @@ def _downloaded(name: str) -> Mapping[str, torch.Tensor]:
 
 def _read(weights: Path) -> Mapping[str, torch.Tensor]:
     if not weights.is_file():
-        raise ValueError(f"{weights} does not exist: give a file of weights")
-    if weights.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(weights)
+        what = "is no regular file" if weights.exists() else "does not exist"
+        raise ValueError(f"{weights} {what}: give a file of weights")
     try:
+        if weights.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(weights)
         content = torch.load(weights, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ValueError(f"{weights} cannot be read as weights: {error}") from None
+    except Exception as error:  # torch's own words advise to load it unsafely
+        raise ValueError(
+            f"{weights} cannot be read as weights ({type(error).__name__}): give a safetensors"
+            " file, or torch.save(model.state_dict())"
+        ) from None
     state = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise ValueError(f"{weights} holds no state dict: save model.state_dict()")

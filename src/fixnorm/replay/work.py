@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from fixnorm.files import regular
 from fixnorm.replay.draws import NOISES
 from fixnorm.replay.strategies import STRATEGIES, Entry, entries_of, known, run
 from fixnorm.replay.summary import SettingResult, Summary
@@ -55,7 +56,7 @@ def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
     """From JSON files, and from all JSON files of folders."""
     files: list[Path] = []
     for path in paths:
-        files += sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        files += sorted(filter(regular, path.rglob("*.json"))) if path.is_dir() else [path]
     if not files:
         raise ValueError(
             f"no landscape in {', '.join(map(str, paths))}: give the JSON file of a recording"

@@ -10,6 +10,7 @@ from typing import Any
 
 import optuna
 
+from fixnorm.files import Part, check_files, read_checked
 from fixnorm.replay.figure import regret_figure
 from fixnorm.replay.summary import SettingResult
 from fixnorm.replay.table import table_of
@@ -18,7 +19,7 @@ from fixnorm.report.drawing import png
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.result import commit, versions
 
-__all__ = ["content", "write_replay"]
+__all__ = ["check_place", "content", "write_replay"]
 
 
 def content(results: Sequence[SettingResult], options: Options) -> dict[str, Any]:
@@ -31,16 +32,40 @@ def content(results: Sequence[SettingResult], options: Options) -> dict[str, Any
     }
 
 
+_FILES = ("replay.json", "regret.png", "table.md")
+
+
+class _File(Part):
+    options: dict[str, Any]
+    versions: dict[str, str]
+    settings: list[dict[str, Any]]
+
+
+def check_place(out: Path) -> None:
+    """Refuse a folder where files of others have our names."""
+    sign, *others = _FILES
+    check_files(out, others, sign=sign, ours=_is_replay)
+
+
+def _is_replay(path: Path) -> bool:
+    try:
+        read_checked(path, _File, what="a replay", advice="")
+    except ValueError:
+        return False
+    return True
+
+
 def write_replay(results: Sequence[SettingResult], options: Options, out: Path) -> list[Path]:
     """Write ``replay.json``, ``regret.png`` and ``table.md`` into a folder; return their paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    paths = [out / name for name in ("replay.json", "regret.png", "table.md")]
+    paths = [out / name for name in _FILES]
     tables = [table_of(result, replays=options.replays).markdown() for result in results]
     written = (
         f"{json.dumps(content(results, options))}\n".encode(),
         png(regret_figure(results)),
         "\n".join(tables).encode(),
     )
+    check_place(out)
+    out.mkdir(parents=True, exist_ok=True)
     for path, data in zip(paths, written, strict=True):
         with write_atomically(path) as file:
             file.write(data)

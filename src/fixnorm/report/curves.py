@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fixnorm.files import read_regular
+
 __all__ = ["Curves", "read_curves", "thinned"]
 
 Curve = tuple[tuple[float, float], ...]
@@ -23,7 +25,7 @@ def read_curves(folder: Path | None) -> Curves:
     if folder is None:
         return {}
     try:
-        text = (folder / "metrics.csv").read_text(errors="replace")
+        text = read_regular(folder / "metrics.csv").decode(errors="replace")
         # A line without its end is still being written: its last number may be cut short.
         lines = text[: text.rfind("\n") + 1].replace("\0", "").splitlines()
         rows = list(csv.DictReader(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.markup import escape
 from rich.table import Table
 
 from fixnorm.report.markup import Markup, join, tag, with_t_max
@@ -25,11 +26,11 @@ class TextTable:
 
     def rich(self) -> Table:
         """For a terminal."""
-        table = Table(box=None, pad_edge=False, title=self.title, title_justify="left")
+        table = Table(box=None, pad_edge=False, title=escape(self.title), title_justify="left")
         for place, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if place < self.words else "right")
+            table.add_column(escape(column), justify="left" if place < self.words else "right")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         return table
 
     def markdown(self, *, title: bool = True) -> str:

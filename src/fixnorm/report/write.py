@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fixnorm.files import check_files
 from fixnorm.report.curve_figures import curve_figures, read_runs
-from fixnorm.report.drawing import Drawing, png
+from fixnorm.report.document import is_document
+from fixnorm.report.drawing import png
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.page import StudyPart, anchors_of, page
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.tuning.record import StudyRecord
 
-__all__ = ["write_report"]
+__all__ = ["check_place", "write_report"]
+
+_PAGE, _FIGURES = "report.html", "figures/"
 
 
 def write_report(studies: Sequence[StudyRecord], out: Path, *, command: str | None = None) -> Path:
@@ -31,21 +35,24 @@ def write_report(studies: Sequence[StudyRecord], out: Path, *, command: str | No
         parts.append(StudyPart(study, anchor, drawn, curve_figures(study, runs)))
     comparison = progress_figure(studies, name="comparison") if len(studies) > 1 else None
 
-    pictures = out / "figures"
-    pictures.mkdir(parents=True, exist_ok=True)
-    for part in parts:
-        for drawing in (*part.figures, *part.curves):
-            named = f"{part.anchor}-{drawing.name}" if len(parts) > 1 else drawing.name
-            _write_png(pictures / f"{named}.png", drawing)
+    pictures = {
+        f"{part.anchor}-{drawing.name}" if len(parts) > 1 else drawing.name: drawing
+        for part in parts
+        for drawing in (*part.figures, *part.curves)
+    }
     if comparison is not None:
-        _write_png(pictures / "comparison.png", comparison)
-    path = out / "report.html"
+        pictures["comparison"] = comparison
     text = page(parts, comparison, out=out, command=command)
-    with write_atomically(path) as file:
+    check_place(out)
+    (out / _FIGURES).mkdir(parents=True, exist_ok=True)
+    with write_atomically(out / _PAGE) as file:  # first: it tells whose the pictures are
         file.write(text.encode("utf-8", errors="replace"))
-    return path
+    for name, drawing in pictures.items():
+        with write_atomically(out / _FIGURES / f"{name}.png") as file:
+            file.write(png(drawing))
+    return out / _PAGE
 
 
-def _write_png(path: Path, drawing: Drawing) -> None:
-    with write_atomically(path) as file:
-        file.write(png(drawing))
+def check_place(out: Path) -> None:
+    """Refuse a folder where a page or pictures of others have our names."""
+    check_files(out, (_FIGURES,), sign=_PAGE, ours=is_document)

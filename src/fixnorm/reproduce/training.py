@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
 from fixnorm import recipes
 from fixnorm.groups import Method
+from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training.table import read_table
 from fixnorm.tuning.job import Job
 
 __all__ = ["Found", "Training", "read_found"]
@@ -98,33 +100,30 @@ class Found:
 
 
 def read_found(folder: Path) -> Found | None:
-    """What the run in a folder found; none while it is not over."""
-    try:
-        result = json.loads((folder / "result.json").read_text())
-        with (folder / "metrics.csv").open() as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError):
+    """What the run in a folder found; none while it is not over.
+
+    A run that is over and whose files are damaged is refused: training it again would find it over.
+    """
+    if not lexists(folder / "result.json"):
         return None
-    metric = result["metric"]
-    curve = {
-        name.replace(f"val_{metric}", "score"): tuple(_number(row[name]) for row in rows)
-        for name in rows[0]
-    }
+    advice = f"remove {folder} to train it again"
+    result = read_result(folder / "result.json", RunResult, advice=advice)
+    table = read_table(folder / "metrics.csv", advice=advice)
     return Found(
-        score=None if result["diverged"] else result[metric],
-        largest_scale=result["largest_scale"],
-        mcbr_train=result["mcbr_train"],
-        mcbr_val=result["mcbr_val"],
-        seconds=result["seconds"],
-        steps=result["steps"],
-        device=result["device"],
-        commit=result["commit"],
-        curve=curve,
+        score=None if result.diverged else result.score,
+        largest_scale=result.largest_scale,
+        mcbr_train=result.mcbr_train,
+        mcbr_val=result.mcbr_val,
+        seconds=result.seconds,
+        steps=result.steps,
+        device=result.device,
+        commit=result.commit,
+        curve={
+            name.replace(f"val_{result.metric}", "score"): tuple(map(_rounded, values))
+            for name, values in table.items()
+        },
     )
 
 
-def _number(text: str) -> float | None:
-    if not text:
-        return None
-    value = float(text)
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{_DIGITS}g}")

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from fixnorm.files import check_files
 from fixnorm.report.document import document, figure_card
 from fixnorm.report.drawing import png
 from fixnorm.report.markup import Markup, join, tag, with_t_max
 from fixnorm.reproduce.experiments import EXPERIMENTS
-from fixnorm.reproduce.record import write_record
+from fixnorm.reproduce.record import Record, is_record, write_record
 from fixnorm.reproduce.shown import SHOW, Claim, Shown
 from fixnorm.training.checkpoint import write_atomically
+from fixnorm.tuning.landscape import is_landscape
 
-__all__ = ["claims_markdown", "tables_markdown", "write_landscapes", "write_shown"]
+__all__ = [
+    "check_places",
+    "claims_markdown",
+    "tables_markdown",
+    "write_landscapes",
+    "write_shown",
+]
 
+_ORIGIN = ("command", "commit", "trained_at", "versions", "hardware")
 _KINDS = {"holds": "info", "not contradicted": "info"}
 
 
-def write_landscapes(record: Mapping[str, Any], out: Path) -> list[Path]:
+def write_landscapes(record: Record, out: Path) -> list[Path]:
     """Each recording as a file that ``fixnorm replay`` reads."""
     paths = []
-    for landscape in record["outcome"]["landscapes"]:
+    for landscape in record.outcome["landscapes"]:
         path = out / "landscapes" / landscape["method"] / f"{landscape['name']}.json"
-        origin = {k: record[k] for k in ("command", "commit", "trained_at", "versions", "hardware")}
+        origin = {k: getattr(record, k) for k in _ORIGIN}
+        check_files(path.parent, (), sign=path.name, ours=is_landscape)
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as file:
             file.write(json.dumps({**origin, **landscape}).encode())
@@ -33,27 +42,38 @@ def write_landscapes(record: Mapping[str, Any], out: Path) -> list[Path]:
     return paths
 
 
-def write_shown(record: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write NAME.json, NAME.html, NAME.md and the PNGs into a folder; return their paths."""
-    name = record["experiment"]
-    shown = SHOW[name](record["outcome"])
-    out.mkdir(parents=True, exist_ok=True)
-    write_record(out / f"{name}.json", record)
+def write_shown(record: Record, out: Path) -> list[Path]:
+    """Write NAME.json, NAME.html, NAME.md and the PNGs into a folder; return their paths.
+
+    All of it is made before any of it is written; files of others are not written over.
+    """
+    name = record.experiment
+    shown = SHOW[name](record.outcome)
     texts = {
         f"{name}.md": f"# {EXPERIMENTS[name].title}\n\n{_markdown(shown)}",
         f"{name}.html": page(record, shown),
     }
     contents = {file: text.encode() for file, text in texts.items()}
     contents |= {f"{drawing.name}.png": png(drawing) for drawing in shown.drawings}
+    check_files(out, contents, sign=f"{name}.json", ours=is_record)
+    out.mkdir(parents=True, exist_ok=True)
+    write_record(out / f"{name}.json", record)
     for file, content in contents.items():
         with write_atomically(out / file) as opened:
             opened.write(content)
     return [out / f"{name}.json", *(out / file for file in contents)]
 
 
-def page(record: Mapping[str, Any], shown: Shown) -> str:
+def check_places(names: Iterable[str], out: Path) -> None:
+    """Refuse a folder where files of others have the names of these experiments' files."""
+    for name in names:
+        if name in SHOW:
+            check_files(out, (f"{name}.md", f"{name}.html"), sign=f"{name}.json", ours=is_record)
+
+
+def page(record: Record, shown: Shown) -> str:
     """All of it, for a browser."""
-    name = record["experiment"]
+    name = record.experiment
     title = EXPERIMENTS[name].title
     claims = [
         tag(
@@ -71,25 +91,25 @@ def page(record: Mapping[str, Any], shown: Shown) -> str:
         tag("div", *(figure_card(drawing, name) for drawing in shown.drawings), class_="figures"),
         *(table.html() for table in shown.tables),
         tag("h3", "Run it again"),
-        tag("pre", record["command"], class_="command"),
+        tag("pre", record.command, class_="command"),
         _provenance(record),
     )
     return document(title, body)
 
 
-def about(record: Mapping[str, Any]) -> str:
+def about(record: Record) -> str:
     """Where the numbers come from, in a line."""
-    minutes = record["seconds"] / 60
+    minutes = record.seconds / 60
     return (
-        f"{record['trainings']} trainings ({record['cost']:g} T_max, {minutes:.0f} minutes of"
-        f" training) at {record['scale']} scale; recipes: {', '.join(record['recipes'])}"
+        f"{record.trainings} trainings ({record.cost:g} T_max, {minutes:.0f} minutes of"
+        f" training) at {record.scale} scale; recipes: {', '.join(record.recipes)}"
     )
 
 
-def _provenance(record: Mapping[str, Any]) -> Markup:
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    commits = ", ".join(commit[:10] for commit in record["trained_at"]) or "unknown"
-    told = f"Trained at commit {commits} on {', '.join(record['hardware'])}; {versions}."
+def _provenance(record: Record) -> Markup:
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    commits = ", ".join(commit[:10] for commit in record.trained_at) or "unknown"
+    told = f"Trained at commit {commits} on {', '.join(record.hardware)}; {versions}."
     return tag("p", told, class_="sub")
 
 

@@ -12,7 +12,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["Checkpoints", "write_atomically"]
+from fixnorm.files import open_regular, regular
+
+__all__ = ["Checkpoints", "Damaged", "write_atomically"]
 
 PART = ".part"
 """How the name of a file ends while it is being written."""
@@ -58,11 +60,19 @@ class Checkpoints:
             old.unlink()
         return path
 
-    def latest(self) -> tuple[Path, dict[str, Any]] | None:
-        """The newest whole checkpoint, or none. Damaged files are named and passed over."""
+    def latest(
+        self, check: Callable[[Path, dict[str, Any]], None] | None = None
+    ) -> tuple[Path, dict[str, Any]] | None:
+        """The newest whole checkpoint, or none. Damaged files are named and passed over.
+
+        ``check`` may find more damage, as :class:`Damaged`, than a checksum can.
+        """
         for path in reversed(self._paths()):
             try:
-                return path, read(path)
+                state = read(path)
+                if check is not None:
+                    check(path, state)
+                return path, state
             except Damaged as error:
                 self.damaged.append(str(error))
         return None
@@ -70,16 +80,19 @@ class Checkpoints:
     def _paths(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
+        files = (path for path in self.folder.iterdir() if regular(path))
+        found = ((_NAME.fullmatch(path.name), path) for path in files)
         return [path for _, path in sorted((int(name[1]), path) for name, path in found if name)]
 
 
 def read(path: Path) -> dict[str, Any]:
     """The state in a checkpoint file; nothing but tensors and plain containers is ever built."""
-    content = path.read_bytes()
     header = len(_MAGIC) + 65
-    if not content.startswith(_MAGIC):
-        raise Damaged(f"{path} is not a fixnorm checkpoint")
+    with open_regular(path) as file:
+        content = file.read(header)
+        if not content.startswith(_MAGIC):
+            raise Damaged(f"{path} is not a fixnorm checkpoint")
+        content += file.read()
     digest = content[len(_MAGIC) : header - 1].decode(errors="replace")
     body = memoryview(content)[header:]
     if hashlib.sha256(body).hexdigest() != digest:

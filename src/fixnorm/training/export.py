@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 import fixnorm
@@ -24,6 +23,7 @@ from fixnorm.folding import fold
 from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.rebuild import FinishedRun, open_run
 from fixnorm.training.tasks import Logits, task_of
+from fixnorm.training.weights import write_tensors
 
 __all__ = ["TOLERANCE", "Exported", "export"]
 
@@ -92,8 +92,7 @@ def export(
         difference = _checked("the ONNX file", _run(program, images), expected, rounding=rounding)
 
     weights_path.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(weights_path) as file:
-        file.write(save(_plain(model), {"format": "pt"} | metadata))
+    write_tensors(weights_path, _plain(model), {"format": "pt"} | metadata)
     if onnx_path is not None:
         with write_atomically(onnx_path) as file:
             file.write(program)

@@ -16,7 +16,7 @@ from fixnorm.training.setup import Trainee
 from fixnorm.training.tasks import Metric
 from fixnorm.training.tasks.risk import Risk
 
-__all__ = ["Running", "TurnOfLastStep", "metrics_row"]
+__all__ = ["Running", "TurnOfLastStep", "columns", "metrics_row"]
 
 
 class Running:
@@ -90,19 +90,40 @@ def metrics_row(
     norm = joint_norm(trainee.conv).item() if trainee.conv else None
     scale = trainee.head_scale()
     steps = trainee.handle.figures().groups if trainee.handle is not None else ()
-    return {
-        "epoch": epoch,
-        "step": step,
-        "lr": lr,
-        "train_loss": loss / images,
-        "train_accuracy": 100 * correct / counted if counted else None,
-        f"val_{metric.name}": evaluation.score.value if evaluation is not None else None,
-        "conv_norm": norm,
-        "head_scale": scale.item() if scale is not None else None,
-        "cap": trainee.cap(),
-        "mcbr_train": mcbr_total / mcbr_count if mcbr_count else None,
-        "mcbr_val": evaluation.mcbr if evaluation is not None else None,
-        "effective_lr": lr / norm**2 if norm else None,
-        "angular_update": turn.angle,
-        "implied_decay": statistics.fmean(s.implied_decay for s in steps) if steps else None,
-    }
+    values = (
+        epoch,
+        step,
+        lr,
+        loss / images,
+        100 * correct / counted if counted else None,
+        evaluation.score.value if evaluation is not None else None,
+        norm,
+        scale.item() if scale is not None else None,
+        trainee.cap(),
+        mcbr_total / mcbr_count if mcbr_count else None,
+        evaluation.mcbr if evaluation is not None else None,
+        lr / norm**2 if norm else None,
+        turn.angle,
+        statistics.fmean(s.implied_decay for s in steps) if steps else None,
+    )
+    return dict(zip(columns(metric), values, strict=True))
+
+
+def columns(metric: Metric) -> tuple[str, ...]:
+    """Of ``metrics.csv``."""
+    return (
+        "epoch",
+        "step",
+        "lr",
+        "train_loss",
+        "train_accuracy",
+        f"val_{metric.name}",
+        "conv_norm",
+        "head_scale",
+        "cap",
+        "mcbr_train",
+        "mcbr_val",
+        "effective_lr",
+        "angular_update",
+        "implied_decay",
+    )

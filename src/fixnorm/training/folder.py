@@ -7,14 +7,19 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
+from fixnorm.files import read_checked, short
 from fixnorm.training.checkpoint import PART, write_atomically
 from fixnorm.training.lock import owned_folder
+from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["RunFolder"]
+
+_ANOTHER = "give another --out"
 
 
 class RunFolder:
@@ -36,7 +41,7 @@ class RunFolder:
         """Make sure that the folder is free, or holds this very recipe; changes nothing."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file: give another --out")
-        if self.recipe.exists():
+        if lexists(self.recipe):
             self._check_same(recipe)
         elif self.path.is_dir() and any(not _passing(p) for p in self.path.iterdir()):
             raise ValueError(f"{self.path} holds other files: give an empty or new folder as --out")
@@ -44,17 +49,18 @@ class RunFolder:
     def prepare(self, recipe: Recipe) -> None:
         """Make the folder and write the recipe into it, unless it is there."""
         self.check(recipe)
-        if not self.recipe.exists():
+        if not lexists(self.recipe):
             write_json(self.recipe, recipe.to_dict())
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> RunResult | None:
         """The result, if the run has ended."""
-        if not self.result.exists():
+        if not lexists(self.result):  # a link to nothing is there, too
             return None
-        return _read_json(self.result)
+        return read_result(self.result, RunResult, advice=_ANOTHER)
 
     def _check_same(self, recipe: Recipe) -> None:
-        different = differences(_read_json(self.recipe), recipe)
+        there = read_checked(self.recipe, dict[str, Any], what="a recipe", advice=_ANOTHER)
+        different = differences(there, recipe)
         if different:
             raise ValueError(
                 f"{self.path} holds a run of another recipe: {different}; give another --out"
@@ -70,21 +76,13 @@ class RunFolder:
             yield
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}; give another --out") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not what a run writes: give another --out")
-    return content
-
-
 def differences(there: Mapping[str, Any], recipe: Recipe) -> str:
     """In which fields a recipe differs from a stored one; empty if in none."""
     here = recipe.to_dict()
     different = [key for key in here if there.get(key) != here[key]]
-    listed = ", ".join(f"{k} ({there.get(k)} there, {here[k]} here)" for k in different[:4])
+    listed = ", ".join(
+        f"{k} ({short(there.get(k))} there, {short(here[k])} here)" for k in different[:4]
+    )
     return listed + (f" and {len(different) - 4} more" if len(different) > 4 else "")
 
 

@@ -16,19 +16,21 @@ from torch import Tensor, nn
 
 from fixnorm.data import OpenSet
 from fixnorm.training.average import settle_average
-from fixnorm.training.checkpoint import Checkpoints
+from fixnorm.training.checkpoint import Checkpoints, Damaged
 from fixnorm.training.distributed import World, world
 from fixnorm.training.evaluate import Evaluation, evaluate
-from fixnorm.training.figures import Running, TurnOfLastStep, metrics_row
+from fixnorm.training.figures import Running, TurnOfLastStep, columns, metrics_row
 from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
 from fixnorm.training.interrupt import Interrupt, Interrupted
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.result import result, write_weights
+from fixnorm.training.resume import check_state
 from fixnorm.training.scalars import Scalars
 from fixnorm.training.schedule import multiplier
 from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import Part, task_of
 from fixnorm.training.view import View
+from fixnorm.training.weights import whole
 
 __all__ = ["RunOptions", "train"]
 
@@ -79,9 +81,11 @@ def train(
         stack.callback(view.stop)
         folder.check(recipe)
         done = folder.finished()
-        if done is not None:
+        if done is not None and whole(folder.weights):
             view.message(f"{out} is finished; give another --out to train again")
-            return done
+            return done.model_dump()
+        if done is not None:
+            view.message(f"{folder.weights} is missing or damaged: it is written anew")
         source = task_of(recipe).open(data, skip_broken=options.skip_broken, progress=view.loading)
         stack.callback(source.close)
         source.train.steps_per_epoch(recipe.batch_size)
@@ -399,21 +403,29 @@ class _Run:
             self.checkpoints.save(self.step, state)
         self.saved = time.monotonic()
 
-    def _load(self) -> None:
-        found = self.checkpoints.latest()
-        for problem in self.checkpoints.damaged:
-            self.view.message(f"passed over: {problem}")
-        if found is None:
-            if self.checkpoints.damaged:
-                self.view.message("no whole checkpoint is left: starting from the beginning")
-            return
-        path, state = found
+    def _check_state(self, path: Path, state: dict[str, Any]) -> None:
         different = differences(state["recipe"], self.recipe)
         if different:
             raise ValueError(
                 f"{path} is a checkpoint of another recipe: {different}; remove it or give another"
                 " --out"
             )
+        try:
+            check_state(
+                state, self.trainee, steps=self.times.steps, columns=columns(self.task.metric)
+            )
+        except Damaged as error:
+            raise Damaged(f"{path} is no state of this run: {error}") from None
+
+    def _load(self) -> None:
+        found = self.checkpoints.latest(self._check_state)
+        for problem in self.checkpoints.damaged:
+            self.view.message(f"passed over: {problem}")
+        if found is None:
+            if self.checkpoints.damaged:
+                self.view.message("no whole checkpoint is left: starting from the beginning")
+            return
+        _, state = found
         self.trainee.model.load_state_dict(state["model"])
         self.trainee.optimizer.load_state_dict(state["optimizer"])
         if self.trainee.ema is not None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
-from safetensors import SafetensorError, safe_open
+from pydantic import Field
 from torch import Tensor, nn
 
+from fixnorm.files import read_checked
 from fixnorm.layers import can_be_scaled, is_scaled, scale_
 from fixnorm.models import find_head
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import recipe_from_dict, task_of
+from fixnorm.training.weights import read_weights
 
 __all__ = ["FinishedRun", "open_run", "rebuild"]
 
@@ -77,79 +79,51 @@ def open_run(run: Path) -> FinishedRun:
     """Read a finished run's folder; what is missing or wrong is named in one line."""
     folder = RunFolder(Path(run))
     recipe = _recipe(folder)
-    if not folder.weights.is_file():
+    if not lexists(folder.weights):
         raise ValueError(
             f"{run} is not finished, it has no {folder.weights.name}: give the same "
             "fixnorm train command again, it resumes"
         )
-    metadata, state = _weights(folder.weights)
-    classes, channels = (_count(folder.weights, metadata, key) for key in ("classes", "channels"))
+    weights = read_weights(folder.weights)
     return FinishedRun(
         folder=folder,
         recipe=recipe,
-        classes=classes,
-        channels=channels,
-        class_names=_class_names(folder.classes, classes),
-        heads=tuple(json.loads(metadata["heads"])) if "heads" in metadata else None,
-        state=state,
+        classes=weights.classes,
+        channels=weights.channels,
+        class_names=_class_names(folder.classes, weights.classes),
+        heads=weights.heads,
+        state=weights.state,
     )
 
 
 def _recipe(folder: RunFolder) -> Recipe:
     if not folder.path.exists():
         raise ValueError(f"{folder.path} does not exist: give the --out folder of fixnorm train")
-    if not folder.recipe.is_file():
+    if not lexists(folder.recipe):
         raise ValueError(
             f"{folder.path} is not a run, it has no {folder.recipe.name}: give the --out folder "
             "of fixnorm train"
         )
-    values = _json(folder.recipe)
-    if not isinstance(values, dict):
-        raise ValueError(f"{folder.recipe} is not a recipe: train again into another folder")
+    values = read_checked(
+        folder.recipe, dict[str, Any], what="a recipe", advice="train again into another folder"
+    )
     try:
         return recipe_from_dict(values)
     except ValueError as error:
         raise ValueError(f"{folder.recipe} is not a recipe of this version: {error}") from None
 
 
-def _weights(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())  # the file is no mapping
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}): delete it and give the same fixnorm train command again"
-        ) from None
-
-
-def _count(path: Path, metadata: dict[str, str], key: str) -> int:
-    value = metadata.get(key, "")
-    if not value.isdecimal() or not int(value):
-        raise ValueError(
-            f"{path} was not written by fixnorm train: its metadata must have {key!r} as a "
-            f"positive number but has {value!r}"
-        )
-    return int(value)
-
-
 def _class_names(path: Path, classes: int) -> tuple[str, ...] | None:
-    if not path.is_file():
+    if not lexists(path):
         return None
-    names = _json(path)
-    if not isinstance(names, list) or len(names) != classes:
-        what = f"a list of {len(names)}" if isinstance(names, list) else type(names).__name__
-        raise ValueError(
-            f"{path} must be a list of {classes} class names but is {what}: correct it or delete it"
-        )
-    return tuple(map(str, names))
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+    kind = Annotated[list[str], Field(min_length=classes, max_length=classes)]
+    names: list[str] = read_checked(
+        path,
+        cast(Any, kind),
+        what=f"a list of {classes} class names",
+        advice="correct it or delete it",
+    )
+    return tuple(names)
 
 
 def _scaled_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fixnorm.files import Slug, short
 from fixnorm.groups import Method, Scope
 from fixnorm.training.schedule import Schedule
 
@@ -41,7 +42,8 @@ class Recipe(BaseModel, ABC):
     unit: ClassVar[Literal["epochs", "iterations"]]
     """What :attr:`length` counts."""
 
-    name: str
+    name: Slug
+    """Part of the run's path where no other is given."""
     task: str
 
     # What is trained
@@ -163,7 +165,7 @@ class Recipe(BaseModel, ABC):
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
-            got = f" but got {first['input']!r}" if field else ""
+            got = f" but got {short(first['input'], plain=False)}" if field else ""
             raise ValueError(f"{field}: {message}{got}" if field else message) from None
 
 
@@ -202,7 +204,7 @@ def _check_known(kind: type[Recipe], key: str) -> None:
     if key not in kind.model_fields:
         near = difflib.get_close_matches(key, kind.model_fields, n=1, cutoff=0.3)
         hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(kind.model_fields)}"
-        raise ValueError(f"a recipe has no field {key!r}{hint}")
+        raise ValueError(f"a recipe has no field {short(key, plain=False)}{hint}")
 
 
 def _is_list(kind: type[Recipe], key: str) -> bool:

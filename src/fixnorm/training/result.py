@@ -11,15 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 
 import fixnorm
 from fixnorm.conversion import conversion_of
-from fixnorm.training.checkpoint import write_atomically
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.setup import Trainee
 from fixnorm.training.tasks import Metric
+from fixnorm.training.weights import write_tensors
 
 __all__ = ["commit", "result", "versions", "write_weights"]
 
@@ -80,8 +79,7 @@ def write_weights(
         "channels": str(channels),
         "heads": json.dumps(heads),
     }
-    with write_atomically(path) as file:
-        file.write(safetensors.torch.save(state, header))
+    write_tensors(path, state, header)
 
 
 def _finite(figure: float | None) -> float | None:

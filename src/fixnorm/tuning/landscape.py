@@ -6,16 +6,16 @@ second parameter; outside it is that of the edge. ``fixnorm.replay`` runs search
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-__all__ = ["AXES", "Corner", "Landscape", "Peak", "Recorded"]
+from fixnorm.files import Fraction, Loose, Name, Part, Positive, read_checked
+
+__all__ = ["AXES", "Corner", "Landscape", "Peak", "Recorded", "is_landscape"]
 
 AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
 """The second parameter of a landscape, and what people call it."""
@@ -72,14 +72,10 @@ class Landscape:
     @classmethod
     def read(cls, file: Path) -> Landscape:
         """From the JSON file of a recording."""
-        try:
-            content = json.loads(file.read_text())
-            axis, recorded = _axis(file, content["points"]), _recorded(content["points"])
-            name = str(content["name"])
-        except FileNotFoundError:
-            raise ValueError(f"no landscape at {file}: give the JSON file of a recording") from None
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
-            raise ValueError(f"{file} is no recorded landscape: it has no list of points") from None
+        content = read_checked(
+            file, _File, what="a recorded landscape", advice="give the JSON file of a recording"
+        )
+        axis, recorded = _axis(file, content.points), _recorded(content.points)
         lrs = tuple(sorted({lr for (_, _, lr), _ in recorded}))
         rows = {(fraction, level) for (fraction, level, _), _ in recorded}
         grid = [(fraction, level, lr) for fraction, level in rows for lr in lrs]
@@ -87,8 +83,12 @@ class Landscape:
         whole = tuple(s for s in seeds if all((point, s) in recorded for point in grid))
         if not whole:
             raise ValueError(f"{file} holds no seed with every point of its grid")
+        if len(lrs) < 2:
+            raise ValueError(f"{file} holds one learning rate: a landscape needs at least two")
+        if not any(fraction == 1 for fraction, _ in rows):
+            raise ValueError(f"{file} holds no training of full length, with fraction 1")
         return cls(
-            name=name,
+            name=content.name,
             axis=axis,
             lrs=lrs,
             levels=tuple(sorted({level for fraction, level in rows if fraction == 1})),
@@ -156,35 +156,56 @@ class Landscape:
         )
 
 
-def _axis(file: Path, points: Sequence[dict[str, Any]]) -> str:
-    found = {name for name in AXES for point in points if name in point}
-    if len(found) != 1:
-        what = "both" if found else "neither of both"
+def is_landscape(file: Path) -> bool:
+    """Whether the file is a recording."""
+    try:
+        Landscape.read(file)
+    except ValueError:
+        return False
+    return True
+
+
+class _Point(Part):
+    lr: Positive
+    alpha: Positive | None = None
+    weight_decay: Positive | None = None
+    fraction: Fraction
+    seed: int
+    accuracy: Loose
+    curve: tuple[Loose, ...] | None = None
+    largest_scale: Loose = None
+
+
+class _File(Part):
+    name: Name
+    points: tuple[_Point, ...]
+
+
+def _axis(file: Path, points: Sequence[_Point]) -> str:
+    found = [{name for name in AXES if getattr(point, name) is not None} for point in points]
+    all_found = set().union(*found)
+    if len(all_found) != 1 or not all(found):
+        what = "both" if len(all_found) > 1 else "neither of both"
         raise ValueError(f"{file} must be over alpha or over weight decay but has {what}")
-    return found.pop()
+    return str(all_found.pop())
 
 
-def _recorded(points: Sequence[dict[str, Any]]) -> dict[tuple[Point, int], Recorded]:
+def _recorded(points: Sequence[_Point]) -> dict[tuple[Point, int], Recorded]:
     lengths: dict[float, int] = {}
     for point in points:
-        length = len(point.get("curve") or [0.0])
-        lengths[point["fraction"]] = max(lengths.get(point["fraction"], 1), length)
+        lengths[point.fraction] = max(lengths.get(point.fraction, 1), len(point.curve or ()))
     found: dict[tuple[Point, int], Recorded] = {}
     for point in points:
-        fraction = point["fraction"]
-        level = point["alpha"] if "alpha" in point else point["weight_decay"]
-        accuracy = _number(point["accuracy"])
-        curve = [_number(value) for value in point.get("curve") or [accuracy]]
+        level = point.weight_decay if point.alpha is None else point.alpha
+        assert level is not None
+        accuracy = point.accuracy or 0.0
+        curve = [value or 0.0 for value in point.curve or (accuracy,)]
         # One that diverged ends early: it stays where it was.
-        curve += [accuracy] * (lengths[fraction] - len(curve))
-        found[(fraction, level, point["lr"]), point["seed"]] = Recorded(
-            accuracy, tuple(curve), point.get("largest_scale")
+        curve += [accuracy] * (lengths[point.fraction] - len(curve))
+        found[(point.fraction, level, point.lr), point.seed] = Recorded(
+            accuracy, tuple(curve), point.largest_scale
         )
     return found
-
-
-def _number(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else 0.0
 
 
 def _mean(trainings: Sequence[Recorded]) -> Recorded:

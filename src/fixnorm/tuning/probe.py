@@ -8,10 +8,11 @@ lr_t·λ_t = lr·λ. λ_t grows in proportion to lr_t: one short training measur
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from pathlib import Path
+
+from fixnorm.training.table import read_table
 
 __all__ = ["decay_slope", "equivalent_lr", "range_around"]
 
@@ -21,19 +22,13 @@ _SPAN = 4.0
 
 def decay_slope(metrics: Path) -> float:
     """c = λ_t / lr_t, the median over the epochs of a training."""
-    with metrics.open() as file:
-        rows = list(csv.DictReader(file))
-    slopes = [
-        float(row["implied_decay"]) / float(row["lr"])
-        for row in rows
-        if row["implied_decay"] and float(row["lr"]) > 0
-    ]
+    advice = "give --lr-min and --lr-max instead of --from-weight-decay"
+    table = read_table(metrics, advice=advice)
+    pairs = zip(table.get("implied_decay", ()), table.get("lr", ()), strict=False)
+    slopes = [decay / lr for decay, lr in pairs if decay is not None and lr is not None and lr > 0]
     slope = statistics.median(slopes) if slopes else math.nan
     if not (math.isfinite(slope) and slope > 0):
-        raise ValueError(
-            f"{metrics} shows no implied decay: give --lr-min and --lr-max instead of"
-            " --from-weight-decay"
-        )
+        raise ValueError(f"{metrics} shows no implied decay: {advice}")
     return slope
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 import sys
 from abc import ABC, abstractmethod
@@ -12,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fixnorm.training.outcome import RunEnd, read_result
 from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training.table import count_lines
 from fixnorm.tuning.engines.engine import Died, Refused
 from fixnorm.tuning.engines.process import leashed
 from fixnorm.tuning.job import Ended, Job
@@ -63,12 +63,8 @@ class Runs(ABC):
 
     def progress(self, job: Job) -> float:
         """The share that is done."""
-        try:
-            with (self.folder_of(job) / "metrics.csv").open() as file:
-                rows = sum(1 for _ in csv.reader(file)) - 1
-        except OSError:
-            return 0.0
-        return max(rows, 0) / self.recipe_of(job).rows()
+        lines = count_lines(self.folder_of(job) / "metrics.csv")
+        return min(lines / self.recipe_of(job).rows(), 1.0)
 
     def ended(self, job: Job, code: int) -> Ended | Died:
         """What an exit code and the run's folder say."""
@@ -76,15 +72,14 @@ class Runs(ABC):
         if self.processes > 1 and code > 0:
             code = _cause(self.log_of(job), code)
         if result is not None and code in (0, _DIVERGED):
-            score = result[result["metric"]]
-            if result["diverged"] or score is None:
-                reason = f"the loss was not finite after epoch {result['epochs']}"
-                return Ended(state="diverged", reason=reason, seconds=result["seconds"])
+            if result.diverged or result.score is None:
+                reason = f"the loss was not finite after epoch {result.epochs:g}"
+                return Ended(state="diverged", reason=reason, seconds=result.seconds)
             return Ended(
                 state="trained",
-                accuracy=score,
-                largest_scale=result["largest_scale"],
-                seconds=result["seconds"],
+                accuracy=result.score,
+                largest_scale=result.largest_scale,
+                seconds=result.seconds,
             )
         if code == _REFUSED:
             said = _last_line(self.log_of(job), _OURS)
@@ -93,12 +88,11 @@ class Runs(ABC):
         said = _last_line(self.log_of(job))
         return Died(f"{ending}: {said}" if said else ending, killed=code < 0)
 
-    def _result(self, job: Job) -> dict[str, Any] | None:
-        try:
-            content = json.loads((self.folder_of(job) / "result.json").read_text())
-        except (OSError, ValueError):
+    def _result(self, job: Job) -> RunEnd | None:
+        try:  # one that is damaged counts as none: the next try of the run will name it
+            return read_result(self.folder_of(job) / "result.json", RunEnd, advice="train again")
+        except ValueError:
             return None
-        return content if isinstance(content, dict) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from fixnorm.files import Count, Name, Part, Real, check_files, read_checked
 from fixnorm.training.result import commit, versions
 from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.record import StudyRecord
@@ -16,7 +18,7 @@ from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import Strategy
 from fixnorm.tuning.study import Study
 
-__all__ = ["RecipeSearch", "result"]
+__all__ = ["RecipeSearch", "check_place", "result"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,36 @@ class RecipeSearch:
             sampler=self.strategy.sampler(),
         ) as study:
             yield study, self.strategy.source(study)
+
+
+class _Announced(Part):
+    trials: Count
+    cost: Real
+
+
+class _File(Part):
+    """By what a search's ``result.json`` is known."""
+
+    study: Name
+    announced: _Announced
+    command: str
+    method: Name
+    strategy: Name
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder where a training, or somebody else, has a file of ours."""
+    if (folder / "recipe.json").exists():
+        raise ValueError(f"{folder} is the folder of a training: give another --out")
+    check_files(folder, (), sign="result.json", ours=_is_result)
+
+
+def _is_result(path: Path) -> bool:
+    try:
+        read_checked(path, _File, what="the result of a search", advice="")
+    except ValueError:
+        return False
+    return True
 
 
 def result(search: RecipeSearch, record: StudyRecord, best: Best, train: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fixnorm.tuning.driver import Decider
 from fixnorm.tuning.job import Job, job_of, outcome_of, trial_of
 from fixnorm.tuning.plan import Advice, Outcome, Outcomes, SearchSpace, Trial
 from fixnorm.tuning.record import TrialRecord
+from fixnorm.tuning.slots import check_slots
 from fixnorm.tuning.study import Study
 
 __all__ = ["Best", "Plan", "PlanSource", "SamplerSource", "Source"]
@@ -45,6 +46,12 @@ class PlanSource:
     def __init__(self, study: Study, space: SearchSpace, plan: Plan) -> None:
         self.study, self.space, self._plan = study, space, plan
         self.trainings, self.cost = space.trainings, space.cost
+        try:
+            check_slots(study.record().trials, space, plan)
+        except ValueError as error:
+            raise ValueError(
+                f"study {study.name!r} cannot go on: {error}; give it another name or place"
+            ) from None
 
     def next(self, room: int, running: Collection[str]) -> list[Job]:
         """What the plan says; slots that need no training are filled on the way."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
+import urllib.parse
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ import optuna
 import sqlalchemy
 from sqlalchemy.engine import make_url
 
+from fixnorm.files import kind_of, regular
 from fixnorm.training.lock import InUse, held
 
 __all__ = ["Storage"]
@@ -29,11 +32,17 @@ class Storage:
     """A database by its URL; SQLite and PostgreSQL are known."""
 
     url: str
+    path: Path | None = None
+    """Of SQLite: the file, as it is called."""
 
     @classmethod
     def in_folder(cls, folder: Path) -> Storage:
-        """The SQLite file of a study's folder."""
-        return cls(f"sqlite:///{folder / 'study.db'}")
+        """The SQLite file of a study's folder, whatever characters its name has."""
+        path = folder / "study.db"
+        # As a URI: in a plain path Optuna takes braces, and the URL question marks, for its own.
+        name = "file:" + urllib.parse.quote(os.fsencode(path.absolute()))
+        url = sqlalchemy.URL.create("sqlite", database=name, query={"uri": "true"})
+        return cls(url.render_as_string(hide_password=False), path)
 
     @classmethod
     def parse(cls, url: str) -> Storage:
@@ -67,6 +76,8 @@ class Storage:
     @property
     def file(self) -> Path | None:
         """Of SQLite: the file."""
+        if self.path is not None:
+            return self.path
         parsed = make_url(self.url)
         if parsed.get_backend_name() != "sqlite":
             return None
@@ -78,22 +89,35 @@ class Storage:
 
     def check(self) -> None:
         """Refuse a file that is something else; changes nothing."""
-        if self.file is None or not self.file.exists():
-            return
-        if self.file.is_dir():
-            raise ValueError(f"{self.file} is a folder, not a database: give another --out")
+        self.whole()
+
+    def whole(self) -> bool:
+        """Whether a study can be read, looked at without writing; refuses what is none.
+
+        A driver killed in its first moment leaves an empty file, or one without all tables.
+        """
+        if self.file is None:
+            return True
+        if not regular(self.file):
+            if not os.path.lexists(self.file):
+                return False
+            raise ValueError(
+                f"{self.file} is {kind_of(self.file)}, not a database: give another --out"
+            )
         try:
-            with sqlite3.connect(f"{self.file.resolve().as_uri()}?mode=ro", uri=True) as database:
-                rows = database.execute("SELECT name FROM sqlite_master").fetchall()
-            database.close()
+            tables = _tables(self.file)
         except sqlite3.Error as error:
             raise ValueError(
                 f"{self.file} cannot be read as a study ({error}): give another --out"
             ) from None
-        tables = {name for (name,) in rows}
-        # A driver killed in its first moment leaves an empty file, or one without all tables.
-        if tables and not tables & {"studies", "version_info", "alembic_version"}:
-            raise ValueError(f"{self.file} is another program's database: give another --out")
+        for table, columns in tables.items():
+            known = OPTUNA.get(table)
+            if known is None or not known <= columns:
+                raise ValueError(
+                    f"{self.file} is another program's database, its table {table!r:.60} is not"
+                    " Optuna's: give another --out"
+                )
+        return tables.keys() == OPTUNA.keys()
 
     @contextmanager
     def opened(self) -> Iterator[optuna.storages.RDBStorage]:
@@ -111,7 +135,7 @@ class Storage:
             ) from None
         except ImportError:
             raise ValueError("PostgreSQL needs psycopg: pip install 'fixnorm[postgres]'") from None
-        except (sqlalchemy.exc.SQLAlchemyError, RuntimeError) as error:
+        except Exception as error:  # whatever a database of another version leads Optuna to
             raise ValueError(f"cannot open {self.shown}: {_first_line(error)}") from None
         try:
             yield storage
@@ -144,6 +168,44 @@ class Storage:
                 yield
         finally:
             engine.dispose()
+
+
+OPTUNA = {
+    "studies": {"study_id", "study_name"},
+    "version_info": {"version_info_id", "schema_version", "library_version"},
+    "study_directions": {"study_id", "direction"},
+    "study_user_attributes": {"study_id", "key", "value_json"},
+    "study_system_attributes": {"study_id", "key", "value_json"},
+    "trials": {"trial_id", "number", "study_id", "state"},
+    "trial_user_attributes": {"trial_id", "key", "value_json"},
+    "trial_system_attributes": {"trial_id", "key", "value_json"},
+    "trial_params": {"trial_id", "param_name", "param_value", "distribution_json"},
+    "trial_values": {"trial_id", "objective", "value"},
+    "trial_intermediate_values": {"trial_id", "step", "intermediate_value"},
+    "trial_heartbeats": {"trial_id", "heartbeat"},
+    "alembic_version": {"version_num"},
+}
+"""The tables of Optuna's databases, with columns by which they are known."""
+
+
+def _tables(file: Path) -> dict[str, set[str]]:
+    """The tables of an SQLite file with their columns."""
+    # A driver killed while it wrote leaves a journal, which only one who may write can take back.
+    journal = file.with_name(f"{file.name}-journal")
+    mode = "rw" if regular(journal) and journal.stat().st_size else "ro"
+    name = urllib.parse.quote(os.fsencode(file.absolute()))
+    database = sqlite3.connect(f"file:{name}?mode={mode}", uri=True)
+    try:
+        found = database.execute(
+            "SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"
+            " WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        ).fetchall()
+    finally:
+        database.close()
+    tables: dict[str, set[str]] = {}
+    for table, column in found:
+        tables.setdefault(str(table), set()).add(str(column))
+    return tables
 
 
 def _first_line(error: Exception) -> str:

@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from fixnorm.files import printable, short
 from fixnorm.training.lock import InUse, this_process
 from fixnorm.tuning.job import Ended, Job
-from fixnorm.tuning.record import State, StudyRecord, TrialRecord
+from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.tuning.slots import check_search
 from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.stored import ENDED, POINTS, SLOT, Progress, Settings, parsed, trial_record
 
 __all__ = ["Study", "read_studies"]
 
 _SETTINGS, _OWNER, _STATE = "fixnorm", "owner", "state"  # of the study
-_SLOT, _ENDED = "slot", "ended"  # of a trial
 _FOLDER = "folder"  # of the settings
-_POINTS = "points"
 
 
 class Study:
@@ -46,7 +48,10 @@ class Study:
         self._ids: dict[str, int] = {}
         self._records: dict[str, TrialRecord] = {}
         for trial in study.get_trials(deepcopy=False):
-            self._remember(trial)
+            before = len(self._records)
+            record = self._remember(trial)
+            if len(self._records) == before:
+                raise ValueError(f"{record.key} has two trials: the study was changed")
 
     @classmethod
     @contextmanager
@@ -67,23 +72,29 @@ class Study:
         if storage.file is None and folder is not None:  # a server has studies of many folders
             place[_FOLDER] = str(folder.resolve())
         settings = json.loads(json.dumps({**settings, **place}))
-        if storage.exists():
-            _check_settings(storage, name, settings)
+        if storage.whole():  # one that is refused is left as it was
+            with storage.opened() as database:
+                _check_settings(database, storage, name, settings)
         try:
+            # Before the database is made: of several drivers that begin at once one wins.
             with storage.owned(name), storage.opened() as database:
-                study = optuna.create_study(
-                    storage=database,
-                    study_name=name,
-                    direction="maximize",
-                    load_if_exists=True,
-                    sampler=sampler,
-                )
+                with _understood(storage, name):
+                    _check_settings(database, storage, name, settings)
+                    study = optuna.create_study(
+                        storage=database,
+                        study_name=name,
+                        direction="maximize",
+                        load_if_exists=True,
+                        sampler=sampler,
+                    )
+                    _check_direction(study)
+                    owned = cls(study, distributions, folder)
                 if _SETTINGS not in study.user_attrs:
                     study.set_user_attr(_SETTINGS, settings)
                 study.set_user_attr(_OWNER, this_process())
-                yield cls(study, distributions, folder)
+                yield owned
         except InUse as used:
-            owner = _owner(storage, name) or used.owner
+            owner = used.owner if storage.file is not None else _owner(storage, name)
             raise ValueError(
                 f"study {name!r} in {storage.shown} belongs to {owner}: wait for it or give"
                 f" {storage.elsewhere}"
@@ -98,11 +109,7 @@ class Study:
         distributions: Mapping[str, BaseDistribution],
     ) -> Study:
         """A study that the caller has made, new or as a search left it."""
-        if study.direction != StudyDirection.MAXIMIZE:
-            raise ValueError(
-                "the study minimises but more accuracy is better: "
-                'optuna.create_study(direction="maximize")'
-            )
+        _check_direction(study)
         settings = json.loads(json.dumps(dict(settings)))
         stored = study.user_attrs.get(_SETTINGS)
         if stored is None:
@@ -120,6 +127,11 @@ class Study:
         return cls(study, distributions, folder=None)
 
     # -- what is there -------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """In its database."""
+        return str(self.optuna.study_name)
 
     @property
     def ended(self) -> dict[str, TrialRecord]:
@@ -157,7 +169,7 @@ class Study:
                 state=TrialState.RUNNING,
                 params=self._params(job),
                 distributions=self._distributions,
-                user_attrs={_SLOT: _slot(job)},
+                user_attrs={SLOT: _slot(job)},
             )
         )
         self._remember(self.optuna.get_trials(deepcopy=False)[-1])
@@ -171,11 +183,11 @@ class Study:
     def end(self, job: Job, ended: Ended) -> TrialRecord:
         """The training is over. One value for its trial, whatever it was."""
         trial = self.trial(job)
-        trial.set_user_attr(_ENDED, _told(ended))
+        trial.set_user_attr(ENDED, _told(ended))
         if ended.state == "trained":
             assert ended.accuracy is not None
             self.optuna.tell(trial, ended.accuracy)
-        elif ended.state == "diverged" and job.round == _POINTS:
+        elif ended.state == "diverged" and job.round == POINTS:
             # A sampler learns nothing from a trial without a value; zero would be a cliff that no
             # smooth model of the rest survives.
             known = [r.accuracy for r in self._records.values() if r.accuracy is not None]
@@ -200,7 +212,7 @@ class Study:
                 value=known.accuracy,
                 params=self._params(job),
                 distributions=self._distributions,
-                user_attrs={_SLOT: _slot(job), _ENDED: told},
+                user_attrs={SLOT: _slot(job), ENDED: told},
             )
         )
         return self._remember(self.optuna.get_trials(deepcopy=False)[-1])
@@ -211,7 +223,7 @@ class Study:
         return {name: getattr(job, name) for name in self._distributions}
 
     def _remember(self, trial: FrozenTrial) -> TrialRecord:
-        record = _trial_record(trial, self.folder)
+        record = trial_record(trial, self.folder)
         self._records[record.key] = record
         self._numbers[record.key] = trial.number
         self._ids[record.key] = trial._trial_id
@@ -220,49 +232,100 @@ class Study:
 
 def read_studies(storage: Storage, out: Path) -> list[StudyRecord]:
     """All searches under ``out``, whoever owns them; changes nothing."""
-    storage.check()
     if not storage.exists():
         raise ValueError(f"{storage.shown} does not exist: no search has been run there")
+    if not storage.whole():
+        raise ValueError(f"{storage.shown} has no tables yet: no search has been run there")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    found = []
     with storage.opened() as database:
-        studies = [
-            optuna.load_study(study_name=summary.study_name, storage=database)
-            for summary in optuna.get_all_study_summaries(database, include_best_trial=False)
-            if _SETTINGS in summary.user_attrs
-        ]
-        return [_read(study, out) for study in studies if _is_below(study, out)]
+        with _understood(storage, None):
+            summaries = optuna.get_all_study_summaries(database, include_best_trial=False)
+        for summary in summaries:
+            if _SETTINGS not in summary.user_attrs:
+                continue
+            name = summary.study_name
+            with _understood(storage, name):
+                study = optuna.load_study(study_name=name, storage=database)
+                if _is_below(study, out):
+                    found.append(_read(study, out))
+    return found
+
+
+@contextmanager
+def _understood(storage: Storage, name: str | None) -> Iterator[None]:
+    """A study that another program or version wrote is refused with the reason."""
+    try:
+        yield
+    except (OSError, sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError):
+        raise  # the database's, not the study's
+    except _Other:
+        raise
+    except Exception as error:  # Optuna trips over strange rows in many ways
+        reason = printable(error) or type(error).__name__
+        study = "a study" if name is None else f"study {name!r}"
+        raise ValueError(
+            f"{study} in {storage.shown} is none that this version can read ({reason}): give"
+            f" {storage.elsewhere}"
+        ) from None
+
+
+class _Other(ValueError):
+    """A study that is whole, and not the one that was asked for."""
+
+
+def _check_direction(study: optuna.Study) -> None:
+    if study.directions != [StudyDirection.MAXIMIZE]:
+        raise _Other(
+            f"study {study.study_name!r} minimises but more accuracy is better: "
+            'optuna.create_study(direction="maximize")'
+        )
 
 
 def _is_below(study: optuna.Study, out: Path) -> bool:
     """Whether its runs are in the folder; a file moves with its folder and does not say."""
-    folder = study.user_attrs[_SETTINGS].get(_FOLDER)
+    folder = _settings(study).folder
     return folder is None or Path(folder).parent == out.resolve()
 
 
+def _settings(study: optuna.Study) -> Settings:
+    return parsed(study.user_attrs.get(_SETTINGS), Settings, "settings")
+
+
 def _read(study: optuna.Study, out: Path) -> StudyRecord:
-    settings = study.user_attrs[_SETTINGS]
-    folder = out / f"{settings['method']}-{settings['strategy']}"
-    trials = tuple(_trial_record(t, folder) for t in study.get_trials(deepcopy=False))
-    return _record(study, folder, trials)
+    _check_direction(study)
+    settings = _settings(study)
+    folder = out / f"{settings.method}-{settings.strategy}"
+    trials = tuple(trial_record(t, folder) for t in study.get_trials(deepcopy=False))
+    record = _record(study, folder, trials)
+    content = json.dumps(study.user_attrs[_SETTINGS])
+    named = {"method": settings.method, "strategy": settings.strategy}
+    check_search(named, content, trials, record.over)
+    return record
 
 
-def _check_settings(storage: Storage, name: str, settings: Mapping[str, Any]) -> None:
-    with storage.opened() as database:
+def _check_settings(
+    database: optuna.storages.RDBStorage,
+    storage: Storage,
+    name: str,
+    settings: Mapping[str, Any],
+) -> None:
+    with _understood(storage, name):
         there = {
             s.study_name: s.user_attrs
             for s in optuna.get_all_study_summaries(database, include_best_trial=False)
         }
-        if name not in there:
-            return
-        stored = there[name].get(_SETTINGS)
+    if name not in there:
+        return
+    stored = there[name].get(_SETTINGS)
     if stored is None:
         if not there[name]:
             return  # its driver was killed before it could say
-        raise ValueError(f"study {name!r} in {storage.shown} is not one of fixnorm's")
+        raise _Other(f"study {name!r} in {storage.shown} is not one of fixnorm's")
     different = list(_differences(stored, settings))
     if different:
         more = f" and {len(different) - 4} more" if len(different) > 4 else ""
-        raise ValueError(
+        raise _Other(
             f"{storage.shown} holds a search of other settings: {', '.join(different[:4])}{more};"
             f" give {storage.elsewhere}"
         )
@@ -278,7 +341,9 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    return " ".join(f"{v:g}" for v in value) if isinstance(value, list) else str(value)
+    if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+        return " ".join(f"{v:g}" for v in value[:20])
+    return short(value)
 
 
 def _owner(storage: Storage, name: str) -> str | None:
@@ -324,55 +389,21 @@ def _job(record: TrialRecord) -> Job:
     )
 
 
-def _trial_record(trial: FrozenTrial, folder: Path | None) -> TrialRecord:
-    # A point of a baseline has no slot: the sampler chose it, its number says the rest.
-    slot = trial.user_attrs.get(_SLOT) or {
-        "key": f"point-{trial.number:03}",
-        "round": _POINTS,
-        "index": trial.number,
-        "fraction": 1.0,
-        "seed": 0,
-    }
-    ended = trial.user_attrs.get(_ENDED, {})
-    running = not trial.state.is_finished()
-    state: State = "running" if running else ended.get("state", "failed")
-    done = trial.datetime_complete
-    free = state == "free"
-    return TrialRecord(
-        key=slot["key"],
-        number=trial.number,
-        round=slot["round"],
-        index=slot["index"],
-        lr=trial.params["lr"],
-        alpha=trial.params.get("alpha"),
-        weight_decay=trial.params.get("weight_decay"),
-        fraction=slot["fraction"],
-        seed=slot["seed"],
-        state=state,
-        accuracy=trial.value if state in ("trained", "free") else None,
-        source=ended.get("source"),
-        largest_scale=ended.get("largest_scale"),
-        reason=ended.get("reason"),
-        seconds=ended.get("seconds"),
-        folder=None if free or folder is None else folder / slot["key"],
-        ended=done.timestamp() if done is not None else None,
-    )
-
-
 def _record(
     study: optuna.Study, folder: Path | None, trials: tuple[TrialRecord, ...]
 ) -> StudyRecord:
     settings = dict(study.user_attrs.get(_SETTINGS, {}))
-    state = study.user_attrs.get(_STATE, {})
-    if "budget" in state:
-        settings["budget"] = state["budget"]
+    said = parsed(settings, Settings, "settings")
+    state = parsed(study.user_attrs.get(_STATE, {}), Progress, "state")
+    if state.budget is not None:
+        settings["budget"] = state.budget
     return StudyRecord(
         name=study.study_name,
-        method=settings.get("method", "fixnorm"),
-        strategy=settings.get("strategy", "paper"),
-        metric=settings.get("metric", "accuracy (%)"),
+        method=said.method,
+        strategy=said.strategy,
+        metric=said.metric,
         settings=settings,
         folder=folder,
         trials=trials,
-        over=state.get("over"),
+        over=state.over,
     )

@@ -11,6 +11,7 @@ from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS, NAMES
 from fixnorm.reproduce.shown.dots import Row, dots
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least
+from fixnorm.reproduce.shown.stored import Dense
 
 __all__ = ["show_table3", "show_table4"]
 
@@ -25,30 +26,29 @@ def show_table4(outcome: Mapping[str, Any]) -> Shown:
     return _show(outcome, "table4", "Detection")
 
 
-def _show(outcome: Mapping[str, Any], name: str, title: str) -> Shown:
-    runs, metric = outcome["runs"], outcome["metric"]
+def _show(content: Mapping[str, Any], name: str, title: str) -> Shown:
+    outcome = Dense.of(content)
+    runs, metric = outcome.runs, outcome.metric
     rows, panels, claims, notes = [], [], [], []
-    for recipe in dict.fromkeys(run["recipe"] for run in runs):
-        ours = [run for run in runs if run["recipe"] == recipe]
+    for recipe in dict.fromkeys(run.recipe for run in runs):
+        ours = [run for run in runs if run.recipe == recipe]
         by_method = {
-            method: [run for run in ours if run["method"] == method]
-            for method in dict.fromkeys(run["method"] for run in ours)
+            method: [run for run in ours if run.method == method]
+            for method in dict.fromkeys(run.method for run in ours)
         }
         for method, found in by_method.items():
             first = found[0]
             second = (
-                f"alpha {first['alpha']:g}"
-                if method == "fixnorm"
-                else f"λ {first['weight_decay']:g}"
+                f"alpha {first.alpha:g}" if method == "fixnorm" else f"λ {first.weight_decay:g}"
             )
-            paper = "–" if first["paper"] is None else f"{first['paper']:.1f}"
+            paper = "–" if first.paper is None else f"{first.paper:.1f}"
             rows.append(
                 (
                     recipe,
                     NAMES[method],
-                    f"lr {first['lr']:g}, {second}",
-                    mean_of([run["score"] for run in found]).spread(),
-                    mean_of([run["mcbr_val"] for run in found]).spread(3).replace("-", "−"),
+                    f"lr {first.lr:g}, {second}",
+                    mean_of([run.score for run in found]).spread(),
+                    mean_of([run.mcbr_val for run in found]).spread(3).replace("-", "−"),
                     str(len(found)),
                     paper,
                 )
@@ -56,13 +56,13 @@ def _show(outcome: Mapping[str, Any], name: str, title: str) -> Shown:
         panels.append(
             dots(
                 recipe,
-                [Row(NAMES[m], [r["score"] for r in f], COLOURS[m]) for m, f in by_method.items()],
+                [Row(NAMES[m], [r.score for r in f], COLOURS[m]) for m, f in by_method.items()],
                 x=metric,
             )
         )
         difference = paired(
-            [run["score"] for run in by_method["fixnorm"]],
-            [run["score"] for run in by_method["weight-decay"]],
+            [run.score for run in by_method["fixnorm"]],
+            [run.score for run in by_method["weight-decay"]],
         )
         notes.append(f"FixNorm − weight decay, paired by seed: {difference.interval()} % (95 %)")
         claims.append(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fixnorm.report.drawing import Drawing
-from fixnorm.report.statistics import mean_of, paired
+from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS, NAMES
 from fixnorm.reproduce.shown.lines import Line, lines
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least
+from fixnorm.reproduce.shown.stored import Fig1, NormRun, Point
 
 __all__ = ["show"]
 
@@ -18,18 +19,19 @@ _EARLY = 0.2
 """The share of training in which the paper sees the norm fall fast."""
 
 
-def show(outcome: Mapping[str, Any]) -> Shown:
+def show(content: Mapping[str, Any]) -> Shown:
     """The norm under weight decay; accuracy over learning rates."""
-    points = outcome["points"]
+    outcome = Fig1.of(content)
+    points = outcome.points
     by_method = {
-        method: [p for p in points if p["method"] == method]
-        for method in dict.fromkeys(p["method"] for p in points)
+        method: [p for p in points if p.method == method]
+        for method in dict.fromkeys(p.method for p in points)
     }
     best = {method: _best(found) for method, found in by_method.items()}
-    lr = outcome["default_lr"]
+    lr = outcome.default_lr
     norms = {
-        decay: [run for run in outcome["norms"] if run["weight_decay"] == decay]
-        for decay in dict.fromkeys(run["weight_decay"] for run in outcome["norms"])
+        decay: [run for run in outcome.norms if run.weight_decay == decay]
+        for decay in dict.fromkeys(run.weight_decay for run in outcome.norms)
     }
     colours = (COLOURS["weight-decay"], COLOURS["wn-fc"])
     norm_panel = lines(
@@ -55,7 +57,7 @@ def show(outcome: Mapping[str, Any]) -> Shown:
         "fig1",
         "Figure 1",
         "Left: the joint norm of all convolution weights, each seed. Right: Algorithm 1 fixes it,"
-        f" and decays the head alone (λ {outcome['weight_decay']:g} for both); each method has its"
+        f" and decays the head alone (λ {outcome.weight_decay:g} for both); each method has its"
         " own grid, dots are seeds.",
         (norm_panel, accuracy),
     )
@@ -73,7 +75,7 @@ def show(outcome: Mapping[str, Any]) -> Shown:
         _scores(by_method["weight-decay"], best["weight-decay"]),
     )
     table = TextTable(
-        f"{outcome['setting']}: the best learning rate of each",
+        f"{outcome.setting}: the best learning rate of each",
         ("method", "best lr", "accuracy", "seeds"),
         rows,
         (f"Algorithm 1 − weight decay, paired by seed: {difference.interval()} (95 %)",),
@@ -83,10 +85,10 @@ def show(outcome: Mapping[str, Any]) -> Shown:
     return Shown((drawing,), (table,), (*claims, _accuracy_claim(difference)))
 
 
-def _norm_claim(lr: float, decay: float, norms: list[dict[str, Any]]) -> Claim:
+def _norm_claim(lr: float, decay: float, norms: Sequence[NormRun]) -> Claim:
     early, late = [], []
     for point in norms:
-        curve = point["curve"]["conv_norm"]
+        curve = point.curve.conv_norm
         turn = max(round(_EARLY * len(curve)), 1)
         early.append(100 * (curve[turn - 1] / curve[0] - 1))
         late.append(100 * (curve[-1] / curve[turn - 1] - 1))
@@ -97,13 +99,11 @@ def _norm_claim(lr: float, decay: float, norms: list[dict[str, Any]]) -> Claim:
         "holds" if falls_first else "does not hold",
         f"{first.mean:+.1f} % from the end of the first epoch to that of the first fifth of the"
         f" training, {rest.mean:+.1f} % after; the norm settles in about 1/(4·lr·λ) ="
-        f" {1 / (4 * lr * decay):.0f} steps, the training has {norms[0]['steps']}".replace(
-            "-", "−"
-        ),
+        f" {1 / (4 * lr * decay):.0f} steps, the training has {norms[0].steps}".replace("-", "−"),
     )
 
 
-def _accuracy_claim(difference: Any) -> Claim:
+def _accuracy_claim(difference: Mean) -> Claim:
     return Claim(
         "Algorithm 1 is as accurate as weight decay, each at its best lr",
         at_least(difference),
@@ -111,28 +111,28 @@ def _accuracy_claim(difference: Any) -> Claim:
     )
 
 
-def _norm_line(points: list[dict[str, Any]], name: str, colour: str) -> Line:
-    return Line(
-        name, colour, points[0]["curve"]["epoch"], [p["curve"]["conv_norm"] for p in points]
-    )
+def _norm_line(points: Sequence[NormRun], name: str, colour: str) -> Line:
+    return Line(name, colour, points[0].curve.epoch, [p.curve.conv_norm for p in points])
 
 
-def _accuracy_line(points: list[dict[str, Any]], name: str, colour: str) -> Line:
-    lrs = sorted({p["lr"] for p in points})
-    seeds = sorted({p["seed"] for p in points})
-    score = {(p["lr"], p["seed"]): p["score"] for p in points}
+def _accuracy_line(points: Sequence[Point], name: str, colour: str) -> Line:
+    lrs = sorted({p.lr for p in points})
+    seeds = sorted({p.seed for p in points})
+    score = {(p.lr, p.seed): p.score for p in points}
     return Line(name, colour, lrs, [[score[lr, s] for lr in lrs] for s in seeds], dots=True)
 
 
-def _best(points: list[dict[str, Any]]) -> float:
-    means = {lr: _mean(points, lr) for lr in sorted({p["lr"] for p in points})}
+def _best(points: Sequence[Point]) -> float:
+    means = {lr: _mean(points, lr) for lr in sorted({p.lr for p in points})}
     return float(max(means, key=lambda lr: means[lr]))
 
 
-def _mean(points: list[dict[str, Any]], lr: float) -> float:
-    scores = [p["score"] for p in points if p["lr"] == lr]
-    return -1.0 if None in scores else float(mean_of(scores).mean)
+def _mean(points: Sequence[Point], lr: float) -> float:
+    scores = _scores(points, lr)
+    whole = len(scores) == sum(p.lr == lr for p in points)
+    return float(mean_of(scores).mean) if whole else -1.0
 
 
-def _scores(points: list[dict[str, Any]], lr: float) -> list[float]:
-    return [p["score"] for p in sorted(points, key=lambda p: p["seed"]) if p["lr"] == lr]
+def _scores(points: Sequence[Point], lr: float) -> list[float]:
+    found = [p for p in sorted(points, key=lambda p: p.seed) if p.lr == lr]
+    return [p.score for p in found if p.score is not None]

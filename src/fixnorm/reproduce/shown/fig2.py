@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from fixnorm.report.drawing import Drawing
-from fixnorm.report.statistics import mean_of, paired
+from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import MUTED, write
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS, NAMES
 from fixnorm.reproduce.shown.lines import Line, lines
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least, greater
+from fixnorm.reproduce.shown.stored import Fig2, Fig2Run
 
 __all__ = ["show"]
 
 
-def show(outcome: Mapping[str, Any]) -> Shown:
+def show(content: Mapping[str, Any]) -> Shown:
     """Accuracy, the head's scale and the risk, over training."""
-    runs = {
-        method: [run for run in outcome["runs"] if run["method"] == method]
-        for method in dict.fromkeys(run["method"] for run in outcome["runs"])
+    outcome = Fig2.of(content)
+    runs: dict[str, list[Fig2Run]] = {
+        method: [run for run in outcome.runs if run.method == method]
+        for method in dict.fromkeys(run.method for run in outcome.runs)
     }
-    cap = runs["fixnorm"][0]["curve"]["cap"][-1]
+    cap = last(runs["fixnorm"][0].curve.cap)
     accuracy = lines(
         "Accuracy", [_line(runs, m, "score") for m in runs], x="epoch", y="validation accuracy (%)"
     )
@@ -45,12 +47,12 @@ def show(outcome: Mapping[str, Any]) -> Shown:
         x="epoch",
         y="MCBR",
     )
-    alpha = runs["fixnorm"][0]["alpha"]
+    alpha = runs["fixnorm"][0].alpha
     drawing = Drawing(
         "fig2",
         "Figure 2",
-        f"{outcome['setting']}, {len(runs['fixnorm'])} seeds (thin) and their mean. The same lr"
-        f" {runs['fixnorm'][0]['lr']:g} for all; FixNorm's alpha is {alpha:g}.",
+        f"{outcome.setting}, {len(runs['fixnorm'])} seeds (thin) and their mean. The same lr"
+        f" {runs['fixnorm'][0].lr:g} for all; FixNorm's alpha is {alpha:g}.",
         (accuracy, scale, risk),
         columns=3,
     )
@@ -62,7 +64,7 @@ def show(outcome: Mapping[str, Any]) -> Shown:
         which: _paired(runs, "wn-fc", "fixnorm", f"mcbr_{which}") for which in ("train", "val")
     }
     table = TextTable(
-        f"{outcome['setting']}: at the end of training",
+        f"{outcome.setting}: at the end of training",
         ("method", "accuracy (%)", "scale of the head", "MCBR train", "MCBR val"),
         rows,
         (
@@ -71,7 +73,7 @@ def show(outcome: Mapping[str, Any]) -> Shown:
         ),
         words=1,
     )
-    ends = mean_of([run["curve"]["head_scale"][-1] for run in runs["wn-fc"]])
+    ends = mean_of([last(run.curve.head_scale) for run in runs["wn-fc"]])
     claims = (
         Claim(
             "Without a cap g grows past it",
@@ -91,21 +93,28 @@ def show(outcome: Mapping[str, Any]) -> Shown:
     return Shown((drawing,), (table,), claims)
 
 
-def _row(method: str, runs: list[dict[str, Any]], cap: float) -> tuple[str, ...]:
-    scales = [run["curve"]["head_scale"][-1] for run in runs]
+def last(values: Sequence[float | None]) -> float:
+    """The end of a curve that has one."""
+    value = values[-1]
+    assert value is not None
+    return value
+
+
+def _row(method: str, runs: Sequence[Fig2Run], cap: float) -> tuple[str, ...]:
+    scales = [last(run.curve.head_scale) for run in runs]
     if method == "fixnorm":
         scales = [min(scale, cap) for scale in scales]
     return (
         NAMES[method],
-        mean_of([run["score"] for run in runs]).spread(),
+        mean_of([run.score for run in runs]).spread(),
         mean_of(scales).spread(),
-        mean_of([run["mcbr_train"] for run in runs]).spread(3).replace("-", "−"),
-        mean_of([run["mcbr_val"] for run in runs]).spread(3).replace("-", "−"),
+        mean_of([run.mcbr_train for run in runs]).spread(3).replace("-", "−"),
+        mean_of([run.mcbr_val for run in runs]).spread(3).replace("-", "−"),
     )
 
 
 def _line(
-    runs: Mapping[str, list[dict[str, Any]]],
+    runs: Mapping[str, Sequence[Fig2Run]],
     method: str,
     column: str,
     *,
@@ -113,10 +122,10 @@ def _line(
     style: Any = "-",
     named: bool = True,
 ) -> Line:
-    curves = [run["curve"][column] for run in runs[method]]
+    curves = [getattr(run.curve, column) for run in runs[method]]
     if cap is not None:
         curves = [[None if v is None else min(v, cap) for v in curve] for curve in curves]
-    epochs = runs[method][0]["curve"]["epoch"]
+    epochs = runs[method][0].curve.epoch
     return Line(NAMES[method], COLOURS[method], epochs, curves, style=style, named=named)
 
 
@@ -126,5 +135,7 @@ def _draw_cap(ax: Axes, *, cap: float) -> None:
     write(ax, "α√C", (ax.get_xlim()[1], cap), offset=(-12, 7), colour=MUTED)
 
 
-def _paired(runs: Mapping[str, list[dict[str, Any]]], one: str, other: str, column: str) -> Any:
-    return paired([r[column] for r in runs[one]], [r[column] for r in runs[other]])
+def _paired(runs: Mapping[str, Sequence[Fig2Run]], one: str, other: str, column: str) -> Mean:
+    return paired(
+        [getattr(r, column) for r in runs[one]], [getattr(r, column) for r in runs[other]]
+    )

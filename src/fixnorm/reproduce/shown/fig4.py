@@ -15,6 +15,7 @@ from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.style import INK, PAPER, RAMP, dress, write
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.shown import NEAR, Claim, Shown, Verdict
+from fixnorm.reproduce.shown.stored import Fig4, GridPoint
 
 __all__ = ["show"]
 
@@ -23,18 +24,19 @@ _SHADES = 8.0
 Grid = dict[tuple[float, float], float]
 
 
-def show(outcome: Mapping[str, Any]) -> Shown:
+def show(content: Mapping[str, Any]) -> Shown:
     """A heat map for each setting, and the best of one number at each value of the other."""
+    outcome = Fig4.of(content)
     panels, tables, claims = [], [], []
-    for landscape in outcome["landscapes"]:
-        grid = _means(landscape["points"])
+    for landscape in outcome.landscapes:
+        grid = _means(landscape.points)
         if not grid:
             continue
-        name = landscape["name"]
-        seeds = len({point["seed"] for point in landscape["points"]})
+        name = landscape.name
+        seeds = len({point.seed for point in landscape.points})
         panels.append(_panel(name, grid))
         tables.append(_table(name, grid, seeds))
-        claims.append(_claim(name, grid, landscape["points"]))
+        claims.append(_claim(name, grid, landscape.points))
     drawing = Drawing(
         "fig4",
         "Figure 4",
@@ -46,11 +48,11 @@ def show(outcome: Mapping[str, Any]) -> Shown:
     return Shown((drawing,), tuple(tables), tuple(claims))
 
 
-def _means(points: Sequence[Mapping[str, Any]]) -> Grid:
+def _means(points: Sequence[GridPoint]) -> Grid:
     scores: dict[tuple[float, float], list[float]] = {}
     for point in points:
-        if point["fraction"] == 1 and "alpha" in point:
-            scores.setdefault((point["lr"], point["alpha"]), []).append(point["accuracy"] or 0.0)
+        if point.whole:
+            scores.setdefault(point.place, []).append(point.accuracy or 0.0)
     return {place: statistics.fmean(found) for place, found in scores.items()}
 
 
@@ -103,7 +105,7 @@ def _table(name: str, grid: Grid, seeds: int) -> TextTable:
     )
 
 
-def _claim(name: str, grid: Grid, points: Sequence[Mapping[str, Any]]) -> Claim:
+def _claim(name: str, grid: Grid, points: Sequence[GridPoint]) -> Claim:
     """Algorithm 4's way through the grid, without its noise, against the best of the grid."""
     _, alphas = _axes(grid)
     lr = best_lr(grid, alphas[0])
@@ -121,13 +123,13 @@ def _claim(name: str, grid: Grid, points: Sequence[Mapping[str, Any]]) -> Claim:
     )
 
 
-def _noise(points: Sequence[Mapping[str, Any]], grid: Grid) -> float:
+def _noise(points: Sequence[GridPoint], grid: Grid) -> float:
     """The standard error of a cell's mean, pooled over the grid."""
-    full = [p for p in points if p["fraction"] == 1 and "alpha" in p]
-    seeds = len({p["seed"] for p in full})
+    full = [p for p in points if p.whole]
+    seeds = len({p.seed for p in full})
     if seeds < 2:
         return 0.0
-    squares = [((p["accuracy"] or 0.0) - grid[p["lr"], p["alpha"]]) ** 2 for p in full]
+    squares = [((p.accuracy or 0.0) - grid[p.place]) ** 2 for p in full]
     return float((sum(squares) / (len(squares) * (1 - 1 / seeds)) / seeds) ** 0.5)
 
 

@@ -11,6 +11,7 @@ from fixnorm.report.style import SERIES
 from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.dots import Row, dots
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least
+from fixnorm.reproduce.shown.stored import Peers
 from fixnorm.reproduce.shown.table1 import numbers
 
 __all__ = ["show"]
@@ -18,46 +19,45 @@ __all__ = ["show"]
 _OURS = "FixNorm"
 
 
-def show(outcome: Mapping[str, Any]) -> Shown:
+def show(content: Mapping[str, Any]) -> Shown:
     """Accuracy with fresh seeds, and what a step costs."""
-    rows = outcome["rows"]
-    ours = next(row for row in rows if row["peer"] == _OURS)
-    step = outcome["step"]["peers"]
-    differences = {
-        row["peer"]: paired(ours["scores"], row["scores"]) for row in rows if row is not ours
-    }
+    outcome = Peers.of(content)
+    rows = outcome.rows
+    ours = next(row for row in rows if row.peer == _OURS)
+    step = outcome.step.peers
+    differences = {row.peer: paired(ours.scores, row.scores) for row in rows if row is not ours}
     colours = [*SERIES[1:5], SERIES[0]]
     panel = dots(
-        f"{outcome['setting']}: winners trained anew",
-        [Row(row["peer"], row["scores"], c) for row, c in zip(rows, colours, strict=True)],
-        x=outcome["metric"],
+        f"{outcome.setting}: winners trained anew",
+        [Row(row.peer, row.scores, c) for row, c in zip(rows, colours, strict=True)],
+        x=outcome.metric,
     )
     table = TextTable(
-        f"{outcome['setting']}: each tuned with at most {outcome['budget']} T_max",
+        f"{outcome.setting}: each tuned with at most {outcome.budget} T_max",
         (
             "optimizer",
             "winner",
             "cost (T_max)",
-            outcome["metric"],
+            outcome.metric,
             "FixNorm − it",
             "step time",
             "bytes a weight",
         ),
         tuple(
             (
-                row["peer"],
+                row.peer,
                 numbers(row),
-                f"{row['cost']:g}",
-                mean_of(row["scores"]).spread(),
-                differences[row["peer"]].interval() if row["peer"] in differences else "–",
-                f"{step[row['peer']]['step_time']:.2f} ×",
-                f"{step[row['peer']]['bytes_per_weight']:g}",
+                f"{row.cost:g}",
+                mean_of(row.scores).spread(),
+                differences[row.peer].interval() if row.peer in differences else "–",
+                f"{step[row.peer].step_time:.2f} ×",
+                f"{step[row.peer].bytes_per_weight:g}",
             )
             for row in rows
         ),
         (
             "Scores of seeds that no search has seen, paired by seed (95 %). Step time:"
-            f" optimizer.step() of {outcome['step']['model']} by that of SGD + weight decay,"
+            f" optimizer.step() of {outcome.step.model} by that of SGD + weight decay,"
             f" alternated, one thread. Bytes a weight: the optimizer's own state.",
         ),
     )

@@ -11,6 +11,7 @@ from fixnorm.report.text_table import TextTable
 from fixnorm.reproduce.shown.colours import COLOURS
 from fixnorm.reproduce.shown.dots import Row, dots
 from fixnorm.reproduce.shown.shown import Claim, Shown, at_least, greater
+from fixnorm.reproduce.shown.stored import Table2
 from fixnorm.reproduce.shown.table1 import numbers
 
 __all__ = ["show"]
@@ -22,13 +23,17 @@ _KINDS = {
 }
 
 
-def show(outcome: Mapping[str, Any]) -> Shown:
+def show(content: Mapping[str, Any]) -> Shown:
     """A row for each model, the differences paired by seed."""
-    models = outcome["models"]
+    outcome = Table2.of(content)
+    models = outcome.models
     panels = tuple(
         dots(
-            model["setting"],
-            [Row(name, model[kind]["scores"], colour) for kind, (name, colour) in _KINDS.items()],
+            model.setting,
+            [
+                Row(name, getattr(model, kind).scores, colour)
+                for kind, (name, colour) in _KINDS.items()
+            ],
             x="accuracy (%)",
             width=380,
         )
@@ -36,26 +41,22 @@ def show(outcome: Mapping[str, Any]) -> Shown:
     )
     rows, claims = [], []
     for model in models:
-        ours, tuned, default = (model[kind] for kind in reversed(_KINDS))
-        over_default = paired(ours["scores"], default["scores"])
-        over_tuned = paired(ours["scores"], tuned["scores"])
-        paper = (
-            "–"
-            if model["paper"] is None
-            else f"{model['paper']:.2f} ({model['paper_reference']:.2f})"
-        )
+        ours, tuned, default = (getattr(model, kind) for kind in reversed(_KINDS))
+        over_default = paired(ours.scores, default.scores)
+        over_tuned = paired(ours.scores, tuned.scores)
+        paper = "–" if model.paper is None else f"{model.paper:.2f} ({model.paper_reference:.2f})"
         rows.append(
             (
-                model["setting"],
-                *(mean_of(model[kind]["scores"]).spread() for kind in _KINDS),
+                model.setting,
+                *(mean_of(getattr(model, kind).scores).spread() for kind in _KINDS),
                 over_default.interval(),
                 over_tuned.interval(),
                 numbers(ours),
-                f"{ours['cost']:g} / {tuned['cost']:g}",
+                f"{ours.cost:g} / {tuned.cost:g}",
                 paper,
             )
         )
-        name = model["setting"]
+        name = model.setting
         claims += [
             Claim(
                 f"Tuned FixNorm is better than default weight decay ({name})",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fixnorm.files import short
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks.classification import Classification, ClassificationRecipe
 from fixnorm.training.tasks.detection import Detection, DetectionRecipe
@@ -41,7 +42,7 @@ def task_of(recipe: Recipe) -> Task[Any, Any]:
 def recipe_from_dict(values: dict[str, Any]) -> Recipe:
     """The recipe of :meth:`Recipe.to_dict`; a wrong field is one line."""
     task = values.get("task", "classification")
-    if task not in _KINDS:
-        raise ValueError(f"task: one of {', '.join(_KINDS)} but got {task!r}")
+    if not isinstance(task, str) or task not in _KINDS:
+        raise ValueError(f"task: one of {', '.join(_KINDS)} but got {short(task)}")
     kind, _ = _KINDS[task]
     return kind.validated(values)

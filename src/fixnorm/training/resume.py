@@ -1,0 +1,127 @@
+"""A checkpoint's state, checked against the run that is to go on from it.
+
+Nothing is loaded before all of it fits: a state that is found wrong half-way would leave its first
+half in the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fixnorm.training.checkpoint import Damaged
+from fixnorm.training.setup import Trainee
+
+__all__ = ["check_state"]
+
+_SUMS = 6
+"""Numbers of the running sums."""
+_LIKE_WEIGHTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+"""What optimizers keep in the shape of the weight itself."""
+
+
+def check_state(
+    state: Mapping[str, Any], trainee: Trainee, *, steps: int, columns: tuple[str, ...]
+) -> None:
+    """Refuse, as :class:`Damaged`, what a run of so many steps could not go on from."""
+    _check_kinds(state, steps)
+    _check_tensors("model", state["model"], trainee.model.state_dict())
+    if trainee.ema is not None:
+        _check_tensors("ema", state["ema"], trainee.ema.module.state_dict())
+    _check_optimizer(state["optimizer"], trainee.optimizer)
+    for place, row in enumerate(state["rows"]):
+        if not isinstance(row, dict) or tuple(row) != columns:
+            raise Damaged(f"rows[{place}] is no line of figures")
+        if not all(_is_number(value) or value is None for value in row.values()):
+            raise Damaged(f"rows[{place}] holds what is no number")
+
+
+def _check_kinds(state: Mapping[str, Any], steps: int) -> None:
+    wanted: dict[str, tuple[type, ...]] = {
+        "step": (int,),
+        "model": (dict,),
+        "optimizer": (dict,),
+        "ema": (dict, type(None)),
+        "scaler": (dict,),
+        "running": (list,),
+        "angle": (float, type(None)),
+        "rows": (list,),
+        "detail": (dict,),
+        "largest_scale": (Tensor, type(None)),
+        "seconds": (float, int),
+    }
+    for key, kinds in wanted.items():
+        if key not in state:
+            raise Damaged(f"{key} is missing")
+        if not isinstance(state[key], kinds) or isinstance(state[key], bool):
+            raise Damaged(f"{key} is of type {type(state[key]).__name__}")
+    if not 0 <= state["step"] <= steps:
+        raise Damaged(f"its step {state['step']} is not one of the run's {steps}")
+    if not (math.isfinite(state["seconds"]) and state["seconds"] >= 0):
+        raise Damaged(f"seconds is {state['seconds']}")
+    sums = state["running"]
+    if not sums or not all(isinstance(s, Tensor) and s.shape == (_SUMS,) for s in sums):
+        raise Damaged("running is no list of sums")
+    scale = state["largest_scale"]
+    if scale is not None and scale.numel() != 1:
+        raise Damaged("largest_scale is not one number")
+    if not all(isinstance(k, str) and (v is None or _is_number(v)) for k, v in _items(state)):
+        raise Damaged("detail holds what is no number")
+
+
+def _items(state: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    return list(state["detail"].items())
+
+
+def _check_tensors(name: str, there: Any, here: Mapping[str, Any]) -> None:
+    if not isinstance(there, dict) or there.keys() != here.keys():
+        raise Damaged(f"{name} has other weights than the recipe's model")
+    for key, tensor in here.items():
+        found = there[key]
+        if not isinstance(tensor, Tensor):
+            continue
+        if not isinstance(found, Tensor) or found.shape != tensor.shape:
+            raise Damaged(f"{name}.{key} has another shape than the model's {list(tensor.shape)}")
+
+
+def _check_optimizer(there: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """The groups of the optimizer, and for each weight a state of its shape."""
+    here = optimizer.state_dict()["param_groups"]
+    groups, states = there.get("param_groups"), there.get("state")
+    if not isinstance(groups, list) or not isinstance(states, dict) or len(groups) != len(here):
+        raise Damaged("optimizer has other groups than the recipe's")
+    for place, (found, group) in enumerate(zip(groups, here, strict=True)):
+        if not isinstance(found, dict) or found.keys() != group.keys():
+            raise Damaged(f"optimizer.param_groups[{place}] has other options than the recipe's")
+        for key, value in group.items():
+            if (key == "params" and found[key] != value) or not _alike(found[key], value):
+                raise Damaged(f"optimizer.param_groups[{place}].{key} is another than the recipe's")
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for number, kept in states.items():
+        if not isinstance(number, int) or not 0 <= number < len(weights):
+            raise Damaged("optimizer.state is of a weight that is not there")
+        if not isinstance(kept, dict):
+            raise Damaged(f"optimizer.state[{number}] is no state")
+        for key in _LIKE_WEIGHTS:
+            value = kept.get(key)
+            if value is None:
+                continue
+            if not isinstance(value, Tensor) or value.shape != weights[number].shape:
+                raise Damaged(f"optimizer.state[{number}].{key} has another shape than its weight")
+
+
+def _alike(found: Any, value: Any) -> bool:
+    """Of one kind: numbers change while a run goes on, kinds do not."""
+    if _is_number(value) and _is_number(found):
+        return True
+    if isinstance(value, Tensor) and isinstance(found, Tensor):
+        return value.shape == found.shape
+    return type(found) is type(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
