@@ -9,6 +9,7 @@ Three lines in a training script::
 
 from typing import TYPE_CHECKING, Any
 
+from fixnorm import starting as _starting  # noqa: F401  (first: torch takes seconds to load)
 from fixnorm.conversion import convert, fold
 from fixnorm.groups import param_groups
 from fixnorm.hook import Handle, attach, handle_of

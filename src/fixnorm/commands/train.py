@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -12,6 +11,7 @@ from fixnorm import recipes
 from fixnorm.groups import Method
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
+from fixnorm.training.distributed import speaks
 from fixnorm.training.recipe import parsed_settings
 from fixnorm.training.tasks import METRICS
 from fixnorm.training.view import ProgressView
@@ -66,7 +66,7 @@ def train(
         ),
         view=view,
     )
-    if os.environ.get("RANK", "0") == "0":
+    if speaks():
         print(summary(result, folder))
     if result["diverged"]:
         raise typer.Exit(1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from fixnorm.replay.draws import NOISES
 from fixnorm.replay.strategies import STRATEGIES, Entry, entries_of, known, run
 from fixnorm.replay.summary import SettingResult, Summary
 from fixnorm.replay.trace import Trace
+from fixnorm.tuning.engines.pool import end_pool, leashed_pool
 from fixnorm.tuning.landscape import AXES, Landscape
 
 __all__ = ["Options", "Progress", "read_landscapes", "replay_all", "settings_of"]
@@ -125,13 +125,7 @@ def _here(entry: Entry, options: Options, progress: Progress) -> tuple[Trace, ..
 def _in_processes(
     entries: Sequence[Entry], options: Options, workers: int, progress: Progress
 ) -> list[tuple[Trace, ...]]:
-    # Fresh processes: a fork of one that has used torch's threads may hang.
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(1,),
-    )
+    pool = leashed_pool(workers, threads=1)
     try:
         jobs: dict[Future[list[Trace]], tuple[int, range]] = {}
         for place, entry in enumerate(entries):
@@ -144,7 +138,7 @@ def _in_processes(
             found[place] |= dict(zip(chunk, job.result(), strict=True))
             progress(entries[place], len(chunk))
     finally:
-        pool.shutdown(cancel_futures=True)
+        end_pool(pool)
     return [tuple(traces[k] for k in sorted(traces)) for traces in found]
 
 

@@ -22,6 +22,7 @@ from fixnorm.training.evaluate import Evaluation, evaluate
 from fixnorm.training.figures import Running, TurnOfLastStep, metrics_row
 from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
 from fixnorm.training.interrupt import Interrupt, Interrupted
+from fixnorm.training.machine import memory_for
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.result import result, write_weights
 from fixnorm.training.scalars import Scalars
@@ -85,7 +86,8 @@ def train(
         source = task_of(recipe).open(data, skip_broken=options.skip_broken, progress=view.loading)
         stack.callback(source.close)
         source.train.steps_per_epoch(recipe.batch_size)
-        trainee = build(recipe, source, place)
+        with memory_for(model=recipe.model):
+            trainee = build(recipe, source, place)
         if place.is_first:  # nothing is written before all of the input is known to be good
             stack.enter_context(folder.owned())
             folder.prepare(recipe)
@@ -144,7 +146,8 @@ class _Run:
         self.view.start(self.step, self.times.steps)
         diverged = False
         for batch in self._batches():
-            self._step(batch)
+            with memory_for(batch_size=self.recipe.batch_size):
+                self._step(batch)
             if not self._ends_row(self.step):
                 self._pause()
                 continue
@@ -296,16 +299,17 @@ class _Run:
             world_size=self.world.size,
         )
         head = self.trainee.head_of(model)
-        return evaluate(
-            self.task,
-            model,
-            head,
-            batches,
-            self.task.scorer(self.data, self.world.device),
-            self.world,
-            self._autocast(),
-            self.memory_format,
-        )
+        with memory_for(eval_batch_size=self.recipe.eval_batch_size):
+            return evaluate(
+                self.task,
+                model,
+                head,
+                batches,
+                self.task.scorer(self.data, self.world.device),
+                self.world,
+                self._autocast(),
+                self.memory_format,
+            )
 
     def _finish(self, diverged: bool) -> dict[str, Any]:
         self.view.stop()

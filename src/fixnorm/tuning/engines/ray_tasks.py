@@ -55,7 +55,7 @@ class RayEngine:
         self.runs = runs
         self._asked = {"CPU": cpus, "GPU": gpus}
         self._ray = _imported()
-        self._running: dict[Job, Any] = {}
+        self._running: dict[Job, tuple[Any, int]] = {}
         self._ours = _connect(self._ray, address)
         if not self._places():
             there = self._there()
@@ -87,7 +87,8 @@ class RayEngine:
     def start(self, job: Job) -> None:
         """Hand the training to Ray, which starts it as soon as a node has room."""
         here = Path.cwd()
-        self._running[job] = self._train.remote(
+        said = self.runs.said(job)
+        task = self._train.remote(
             self.runs.command(job),
             here / self.runs.log_of(job),
             here / RunFolder(self.runs.folder_of(job)).lock,
@@ -95,15 +96,17 @@ class RayEngine:
             devices=None if self._asked["GPU"] else "",
             folder=here,
         )
+        self._running[job] = task, said
 
     def wait(self, seconds: float) -> list[tuple[Job, Ended | Died]]:
         """Ask Ray for the tasks that are over."""
-        waiting = list(self._running.values())
+        waiting = [task for task, _ in self._running.values()]
         first, _ = self._ray.wait(waiting, timeout=seconds)
         if not first:
             return []
         over, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        return [(job, self._end(job)) for job, task in list(self._running.items()) if task in over]
+        ready = [job for job, (task, _) in self._running.items() if task in over]
+        return [(job, self._end(job)) for job in ready]
 
     def progress(self, job: Job) -> float:
         """The share of its epochs."""
@@ -111,7 +114,7 @@ class RayEngine:
 
     def stop(self) -> None:
         """Cancelling a task makes its training write a checkpoint and leave."""
-        tasks = list(self._running.values())
+        tasks = [task for task, _ in self._running.values()]
         for task in tasks:
             self._ray.cancel(task)
         if tasks:
@@ -122,13 +125,14 @@ class RayEngine:
             self._ray.shutdown()
 
     def _end(self, job: Job) -> Ended | Died:
-        task = self._running.pop(job)
+        task, said = self._running.pop(job)
         try:
             code = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
-            return Died(" ".join(str(cause).split()) or type(cause).__name__, killed=True)
-        return self.runs.ended(job, code)
+            reason = " ".join(str(cause).split()) or type(cause).__name__
+            return self.runs.died(job, reason, killed=True)
+        return self.runs.ended(job, code, since=said)
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
