@@ -130,7 +130,7 @@ NUMBERS = {
 def test_any_real_number_is_an_accuracy(tmp_path: Path, kind: str) -> None:
     def train(lr: float, alpha: float, steps: int) -> Any:
         accuracy = NUMBERS[kind](hill(lr, alpha, steps))
-        return {"accuracy": accuracy, "largest_scale": NUMBERS[kind](16)}
+        return {"accuracy": accuracy, "largest_scale": NUMBERS[kind](16.0)}
 
     found = fixnorm.tune(train, out=tmp_path, **QUIET)
     assert found.accuracy == pytest.approx(hill(1.1, 2.0, 1000), abs=1)

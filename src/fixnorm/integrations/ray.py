@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from typing import Any, Literal
 
 from fixnorm.integrations.needs import missing
@@ -16,6 +18,7 @@ try:
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
     from fixnorm.tuning.engines.engine import Unfinished
     from fixnorm.tuning.engines.function import Train, check_callable
+    from fixnorm.tuning.engines.ray_tasks import loopback
     from fixnorm.tuning.plan import PAPER, SearchSpace
     from fixnorm.tuning.sources import Best
     from fixnorm.tuning.unimodal import MARGIN
@@ -41,7 +44,7 @@ def optimize(
 ) -> Best:
     """Find lr and alpha of ``train``; all trainings that can run side by side do.
 
-    Ray is as the caller has started it, or starts itself here.
+    Ray is as the caller has started it, or is started here, for this machine alone.
 
     Args:
         study: as in :func:`fixnorm.integrations.optuna.optimize`; it lives with this process.
@@ -60,6 +63,9 @@ def optimize(
         raise ValueError(f"steps must be at least 1 but got {steps}")
     check_callable(train, ("lr", "alpha", "steps", *(["seed"] if space.seeds > 1 else [])))
     search = PlanSearch(study, space=space, plan=plan, margin=margin)
+    if not ray.is_initialized():
+        with nullcontext() if os.environ.get("RAY_ADDRESS") else loopback():
+            ray.init()
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(train)
     running: dict[Any, optuna.Trial] = {}
     while True:

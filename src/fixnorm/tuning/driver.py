@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sized
+from collections.abc import Callable, Collection, Sized
 from typing import Protocol
 
 from fixnorm.training.interrupt import Interrupt, Interrupted
@@ -38,6 +38,10 @@ class Ledger(Protocol):
 
     def announce(self, *, budget: int, over: bool) -> None:
         """How many trainings there may be, and whether the end has come."""
+
+    @property
+    def keep(self) -> Callable[[], None]:
+        """Makes sure that this driver still owns it; raises where another does."""
 
     def begin(self, job: Job) -> None:
         """The training is about to start."""
@@ -98,6 +102,7 @@ def search(
     study.announce(budget=source.trainings, over=False)
     try:
         while True:
+            study.keep()
             for job in source.next(engine.room - len(running), running):
                 study.begin(job)
                 engine.start(job)

@@ -8,7 +8,7 @@ that no slot is lost or counted twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,9 @@ class Study:
         study: optuna.Study,
         distributions: Mapping[str, BaseDistribution],
         folder: Path | None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
-        self.optuna, self.folder = study, folder
+        self.optuna, self.folder, self.keep = study, folder, keep
         self._distributions = dict(distributions)
         self._numbers: dict[str, int] = {}
         self._ids: dict[str, int] = {}
@@ -70,7 +71,7 @@ class Study:
         if storage.exists():
             _check_settings(storage, name, settings)
         try:
-            with storage.owned(name), storage.opened() as database:
+            with storage.owned(name) as keep, storage.opened() as database:
                 study = optuna.create_study(
                     storage=database,
                     study_name=name,
@@ -81,7 +82,7 @@ class Study:
                 if _SETTINGS not in study.user_attrs:
                     study.set_user_attr(_SETTINGS, settings)
                 study.set_user_attr(_OWNER, this_process())
-                yield cls(study, distributions, folder)
+                yield cls(study, distributions, folder, keep)
         except InUse as used:
             owner = _owner(storage, name) or used.owner
             raise ValueError(

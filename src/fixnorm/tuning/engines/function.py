@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from fixnorm.training.machine import of_machine
+from fixnorm.training.numbers import brief
 from fixnorm.tuning.engines.engine import Died, Unfinished
 from fixnorm.tuning.engines.pool import end_pool, leashed_pool
 from fixnorm.tuning.job import Ended, Job
@@ -158,7 +159,7 @@ def ended(found: Real | Mapping[str, Real], *, seconds: float | None = None) -> 
     scale = None
     if isinstance(found, Mapping):
         if "accuracy" not in found:
-            raise NoNumber(f"train returned a dict without 'accuracy': {_shown(found)}")
+            raise NoNumber(f"train returned a dict without 'accuracy': {brief(found)}")
         largest = found.get("largest_scale")
         scale = None if largest is None else _number(largest, "a largest_scale")
         found = found["accuracy"]
@@ -179,18 +180,13 @@ def _number(found: object, what: str) -> float:
         except (RuntimeError, TypeError, ValueError):
             plain = None  # of several elements
     if isinstance(plain, bool | str | bytes | complex) or not hasattr(plain, "__float__"):
-        raise NoNumber(f"train must return {what} that is one real number but got {_shown(found)}")
+        raise NoNumber(f"train must return {what} that is one real number but got {brief(found)}")
     try:
         return float(plain)
     except (TypeError, ValueError, OverflowError):
         raise NoNumber(
-            f"train must return {what} that is one real number but got {_shown(found)}"
+            f"train must return {what} that is one real number but got {brief(found)}"
         ) from None
-
-
-def _shown(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def failed(error: Exception, what: str) -> Ended:

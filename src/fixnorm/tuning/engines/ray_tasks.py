@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ from fixnorm.tuning.engines.local import cores
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.run import Runs
 
-__all__ = ["RayEngine"]
+__all__ = ["RayEngine", "loopback"]
 
 _RETRIES = 3
 """Lost nodes and workers that Ray itself makes good, for each start of a training."""
 _ANSWER = 20.0
 """Seconds that a cluster has to answer; left to itself Ray tries for a quarter of an hour."""
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ROOMLESS = 600.0
 """Seconds to wait for nodes to come back when there is none left that a training fits on."""
 
@@ -168,7 +169,7 @@ def _connect(ray: Any, address: str | None) -> bool:
     new = {"num_cpus": cores(), "object_store_memory": 100_000_000} if address == "local" else {}
     if address != "local":
         _check_cluster(address)
-    with _handlers_kept():
+    with _handlers_kept(), loopback() if address == "local" else nullcontext():
         try:
             ray.init(
                 address=address,
@@ -180,6 +181,28 @@ def _connect(ray: Any, address: str | None) -> bool:
         except (OSError, RuntimeError, ValueError) as error:
             raise ValueError(f"no Ray at {address}: {_last_line(str(error))}") from None
     return True
+
+
+@contextmanager
+def loopback() -> Iterator[None]:
+    """Let a Ray that is started here listen to this machine alone.
+
+    Left to itself it opens ports on every interface for whoever comes; asked for 127.0.0.1 it
+    takes the machine's address instead. This switch of its own is off on other systems.
+    """
+    from ray._private import ray_constants
+
+    before = os.environ.get(_CLUSTERS), getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    os.environ[_CLUSTERS] = "0"  # for the processes that it starts
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before[1]
+        if before[0] is None:
+            del os.environ[_CLUSTERS]
+        else:
+            os.environ[_CLUSTERS] = before[0]
 
 
 def _check_cluster(address: str) -> None:
