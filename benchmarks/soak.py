@@ -356,7 +356,7 @@ def under_sabotage(
         while search.ended(wait) is None:
             if time.monotonic() < deadline:
                 saboteur.act()
-                wait = moments.uniform(0.0, 6.0)
+                wait = moments.uniform(0.0, 24.0)
             else:
                 wait = 600.0
                 if search.ended(wait) is None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 
 def export(
@@ -29,7 +30,7 @@ def export(
     # Here, so that the other commands start without what only this one needs.
     from fixnorm.training.export import export as write
 
-    with Console(stderr=True).status(f"exporting {run}"):
+    with Console(stderr=True).status(f"exporting {escape(str(run))}"):
         exported = write(run, out=out, onnx=onnx, force=force)
     print(f"{exported.weights}  {exported.weights.stat().st_size / 1e6:.1f} MB")
     if exported.onnx is not None:

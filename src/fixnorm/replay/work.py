@@ -14,6 +14,7 @@ from fixnorm.replay.draws import NOISES
 from fixnorm.replay.strategies import STRATEGIES, Entry, entries_of, known, run
 from fixnorm.replay.summary import SettingResult, Summary
 from fixnorm.replay.trace import Trace
+from fixnorm.training.numbers import check_whole
 from fixnorm.tuning.engines.pool import end_pool, leashed_pool
 from fixnorm.tuning.landscape import AXES, Landscape
 
@@ -41,10 +42,9 @@ class Options:
     """Whether the samplers and successive halving run on lr × alpha, too."""
 
     def __post_init__(self) -> None:
-        if self.replays < 1:
-            raise ValueError(f"replays must be at least 1 but got {self.replays}")
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1 T_max but got {self.budget}")
+        check_whole("replays", self.replays, least=1, most=1_000_000)
+        check_whole("seed", self.seed, least=0, most=2**32 - 1)
+        check_whole("budget", self.budget, least=1, most=10_000)
         if self.noise not in NOISES:
             raise ValueError(f"noise must be {' or '.join(NOISES)} but got {self.noise!r}")
         if self.strategies is not None and not known(self.strategies):

@@ -86,7 +86,7 @@ def train(
         source = task_of(recipe).open(data, skip_broken=options.skip_broken, progress=view.loading)
         stack.callback(source.close)
         source.train.steps_per_epoch(recipe.batch_size)
-        with memory_for(model=recipe.model):
+        with memory_for(model=recipe.model, **recipe.sizes()):
             trainee = build(recipe, source, place)
         if place.is_first:  # nothing is written before all of the input is known to be good
             stack.enter_context(folder.owned())
@@ -144,18 +144,20 @@ class _Run:
         if self.step:
             self.view.message(f"going on from step {self.step} of {self.times.steps}")
         self.view.start(self.step, self.times.steps)
-        diverged = False
+        with memory_for(**self.recipe.sizes()):
+            return self._finish(self._train())
+
+    def _train(self) -> bool:
+        """Step after step; whether the training has diverged."""
         for batch in self._batches():
-            with memory_for(batch_size=self.recipe.batch_size):
-                self._step(batch)
+            self._step(batch)
             if not self._ends_row(self.step):
                 self._pause()
                 continue
-            diverged = self._end_row()
-            if diverged:
-                break
+            if self._end_row():
+                return True
             self._pause(agree=True)  # now that the row is part of the state
-        return self._finish(diverged)
+        return False
 
     def _batches(self) -> Iterator[Any]:
         """Those of all steps that are left, epoch after epoch."""

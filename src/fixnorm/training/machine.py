@@ -86,8 +86,8 @@ def memory_for(**settings: object) -> Iterator[None]:
     except (MemoryError, RuntimeError, OSError) as error:
         if isinstance(error, OutOfMemory) or not of_memory(error):
             raise
-        asking = " or ".join(f"{name}={value}" for name, value in settings.items())
-        raise OutOfMemory(f"not enough memory for {asking}{_word(error)}: lower it") from error
+        asking = ", ".join(f"{name}={value}" for name, value in settings.items())
+        raise OutOfMemory(f"not enough memory for {asking}{_word(error)}: ask for less") from error
 
 
 def _word(error: BaseException) -> str:

@@ -152,6 +152,10 @@ class Recipe(BaseModel, ABC):
         names = {field.name for field in fields(settings)} & type(self).model_fields.keys()
         return {name: getattr(self, name) for name in names}
 
+    def sizes(self) -> dict[str, Any]:
+        """The settings that memory depends on."""
+        return {name: getattr(self, name) for name in _SIZES if hasattr(self, name)}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
         return self.model_dump(mode="json")
@@ -216,6 +220,7 @@ def _check_known(kind: type[Recipe], key: str) -> None:
         raise ValueError(f"a recipe has no field {key!r}{hint}")
 
 
+_SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")
 _LEAST, _MOST = 1e-12, 10**9
 _MOST_OF: dict[str, float] = {
     **dict.fromkeys(("lr", "alpha", "epochs", "classes"), 10**6),

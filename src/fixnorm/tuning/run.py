@@ -154,11 +154,13 @@ class TrialRuns(Runs):
         return changed(self.recipe, **self._changes(job))
 
     def arguments(self, job: Job) -> list[str]:
-        """The user's settings, then the job's."""
+        """The user's settings, but for what the job changes."""
         arguments = [self.recipe.name, "--method", self.recipe.method]
+        changes = self._changes(job)
         for pair in self.settings:
-            arguments += ["--set", pair]
-        for key, value in self._changes(job).items():
+            if pair.partition("=")[0] not in changes:
+                arguments += ["--set", pair]
+        for key, value in changes.items():
             arguments += ["--set", f"{key}={value!r}"]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
