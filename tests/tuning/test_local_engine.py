@@ -217,6 +217,30 @@ def test_workers_by_default() -> None:
     assert default_workers(gpus=0, processes=1) == cores()
 
 
+def test_a_trial_that_somebody_has_stopped_leaves_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is woken: asleep it would be waited for in vain, and then killed."""
+    monkeypatch.setattr("fixnorm.tuning.engines.process.GRACE", 600.0)
+    program = (
+        "import signal, time\n"
+        "def leave(*_): (out / 'left').touch(); os._exit(143)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "(out / 'pid').write_text(str(os.getpid()))\n"
+        "time.sleep(600)"
+    )
+    digits = recipes.get("digits")
+    runs = Programs(recipe=digits, settings=(), data=None, folder=tmp_path, program=program)
+    engine = LocalEngine(runs, workers=1)
+    engine.start(Job(key="job", round="points", index=0, lr=1.0))
+    pid = tmp_path / "job" / "pid"
+    while not pid.exists() or not pid.read_text():
+        time.sleep(0.01)
+    os.kill(int(pid.read_text()), signal.SIGSTOP)
+    engine.stop()
+    assert (tmp_path / "job" / "left").exists()
+
+
 # -- the command line of a trial -------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated, NoReturn
 
@@ -31,6 +32,9 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("export")(export.export)
 
 
+_INTERRUPTED = 128 + signal.SIGINT
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(fixnorm.__version__)
@@ -56,10 +60,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except Interrupted as stopped:
         _leave(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
-        _leave(130, "interrupted")
+        _leave(_INTERRUPTED, "interrupted")
     except Exception as error:
         if _was_interrupted(error):
-            _leave(130, "interrupted")
+            _leave(_INTERRUPTED, "interrupted")
         if "--debug" in arguments:
             raise
         if was_said(error):
@@ -68,6 +72,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         if message is None:
             raise
         _leave(2, message)
+    if code == _INTERRUPTED:  # typer makes a quiet exit of it
+        _leave(_INTERRUPTED, "interrupted")
     if (trouble := lost()) is not None and _only_prints(arguments):
         _leave(2, f"stdout cannot be written: {trouble.strerror}; what was printed is lost")
     _leave(code if isinstance(code, int) else 0)

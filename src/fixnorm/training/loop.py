@@ -83,7 +83,10 @@ def train(
         if done is not None:
             view.message(f"{out} is finished; give another --out to train again")
             return done
-        source = task_of(recipe).open(data, skip_broken=options.skip_broken, progress=view.loading)
+        with memory_for(**recipe.sizes()):
+            source = task_of(recipe).open(
+                data, skip_broken=options.skip_broken, progress=view.loading
+            )
         stack.callback(source.close)
         source.train.steps_per_epoch(recipe.batch_size)
         with memory_for(model=recipe.model, **recipe.sizes()):

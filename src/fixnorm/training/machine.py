@@ -16,7 +16,7 @@ __all__ = ["OutOfMemory", "advice", "is_full", "memory_for", "of_machine", "of_m
 
 _ROOM = {errno.ENOSPC, errno.EDQUOT}
 _HANDLES = {errno.EMFILE, errno.ENFILE}
-_LOST = {errno.EIO, errno.ESTALE, errno.ENODEV, errno.EROFS, errno.ENOLCK}
+_LOST = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.ENODEV, errno.EROFS, errno.ENOLCK}
 _MEMORY = {errno.ENOMEM, errno.EAGAIN}
 _MEMORY_WORDS = (
     "allocate memory",
@@ -109,6 +109,8 @@ def advice(error: BaseException) -> str:
         )
     if isinstance(error, OSError) and error.errno in _ROOM and "make room" not in str(error):
         return "; nothing was lost, make room and run again"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return "; raise the limit (ulimit -f), then the same command goes on"
     handles = isinstance(error, OSError) and error.errno in _HANDLES
     if handles or (isinstance(error, RuntimeError) and _says(error, _HANDLE_WORDS)):
         return "; raise the limit (ulimit -n) or lower workers, then the same command goes on"

@@ -109,6 +109,8 @@ class Heard:
 def guard() -> None:
     """Make this process's stdout and stderr such streams; a closed one becomes nobody's."""
     codecs.register_error(_PLAIN, _plainer)
+    if "--debug" not in sys.argv:  # a destructor of a library that fails follows from an error
+        sys.unraisablehook = lambda unraisable: None
     for number in range(3):  # else the next file that is opened would take the words
         try:
             os.fstat(number)
@@ -123,7 +125,10 @@ def guard() -> None:
 
 def lost() -> OSError | None:
     """Why stdout has lost words, unless its reader had enough of them."""
-    trouble = getattr(sys.stdout, "trouble", None)
+    if not isinstance(sys.stdout, Heard):
+        return None
+    sys.stdout.flush()  # some may be on their way
+    trouble: OSError | None = sys.stdout.trouble
     return None if trouble is None or trouble.errno == errno.EPIPE else trouble
 
 

@@ -30,6 +30,8 @@ def end_pool(pool: ProcessPoolExecutor) -> None:
 
 
 def _begin(parent: str, threads: int | None) -> None:
+    if os.getppid() != int(parent):
+        os._exit(1)  # an exception here would be shown to whoever is left
     leash.hold(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the parent
     if threads is not None:
