@@ -120,8 +120,10 @@ class Search:
 class Saboteur:
     """Acts at random, and undoes what must not last."""
 
-    def __init__(self, search: Search, disk: SmallDisk | None, seed: random.Random) -> None:
-        self.search, self.disk, self.random = search, disk, seed
+    def __init__(
+        self, search: Search, disk: SmallDisk | None, moments: random.Random, own: Acts
+    ) -> None:
+        self.search, self.disk, self.random, self.own = search, disk, moments, own
         self.counts: collections.Counter[str] = collections.Counter()
         self.acts: dict[str, Callable[[], Any]] = {
             "kill the driver": lambda: search.send(signal.SIGKILL),
@@ -139,9 +141,10 @@ class Saboteur:
             self.acts["lock the database"] = self._lock
 
     def act(self) -> None:
-        """One of them; it may find nothing to do."""
-        name = self.random.choice(sorted(self.acts))
-        if self.acts[name]() is not False:
+        """One of them, as often of this kind's own as of all; it may find nothing to do."""
+        kinds = [acts for acts in (self.own, self.acts) if acts]
+        name = self.random.choice(sorted(self.random.choice(kinds)))
+        if (self.acts | self.own)[name]() is not False:
             self.counts[name] += 1
 
     def _training(self) -> int | None:
@@ -330,8 +333,7 @@ def soak(kind: str, minutes: float, seed: int, place: Path) -> None:
                 storage = url or f"sqlite:///{here / 'study.db'}"
                 named = ("--study", f"search{searches}")
                 search = Search(here, here / "runs", storage, (*options, *named))
-                saboteur = Saboteur(search, disk, moments)
-                saboteur.acts |= more
+                saboteur = Saboteur(search, disk, moments, more)
                 drivers = under_sabotage(search, saboteur, moments, deadline)
                 counts += saboteur.counts
                 if search.values() != expected:
