@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 _NEEDED = {"typer", "rich", "pydantic", "numpy", "safetensors"}
@@ -11,6 +12,7 @@ def main() -> None:
     """Run the command line; say what to install where its libraries are missing."""
     try:
         from fixnorm.commands import run
+        from fixnorm.training.words import guard
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
@@ -19,7 +21,11 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    run()
+    guard()
+    try:
+        run()
+    finally:  # what is left is to leave
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ def test_mistakes_are_one_line(
         (decay, "--strategies", ","): "--strategies names none: give some of paper, unimodal, gp,"
         " tpe, random, successive-halving",
         (decay, "--replays", "0"): "replays must be at least 1 but got 0",
-        (decay, "--budget", "0"): "budget must be at least 1 T_max but got 0",
+        (decay, "--budget", "0"): "budget must be at least 1 but got 0",
         (decay, "--noise", "none"): "noise must be full or recorded but got 'none'",
         (decay, "--out", str(note)): f"{note} is a file: give another --out",
         (decay, "--strategies", "successive-halving", "--budget", "1"): "successive-halving needs"

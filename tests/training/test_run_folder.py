@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from runs import Nursery, digits, nursery, one_line, parts, same, steps_saved, until
+from small_disk import SmallDisk, small_disk
 
 from fixnorm import recipes
 from fixnorm.training import changed, train
@@ -125,39 +123,11 @@ def test_what_a_run_killed_at_its_first_word_leaves_is_no_foreign_file(tmp_path:
 # -- no disk space ---------------------------------------------------------------------------------
 
 
-class SmallDisk:
-    """A file system of a few hundred kilobytes."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def resize(self, size: str, *, first: bool = False) -> str:
-        """Mount it, or give it another size; what went wrong."""
-        options = f"size={size}" if first else f"remount,size={size}"
-        words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.path)]
-        return subprocess.run(words, capture_output=True, text=True, check=False).stderr.strip()
-
-    def fill(self) -> None:
-        """Leave not one byte."""
-        with (self.path / "filler").open("wb", buffering=0) as filler, suppress(OSError):
-            while filler.write(b"\0" * 4096):
-                pass
-        assert shutil.disk_usage(self.path).free == 0
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """A small disk; needs the right to mount."""
-    if shutil.which("mount") is None:
-        pytest.skip("there is no mount command to make a small disk with")
-    path = tmp_path / "disk"
-    path.mkdir()
-    disk = SmallDisk(path)
-    problem = disk.resize("1600k", first=True)
-    if problem:
-        pytest.skip(f"a small disk cannot be mounted here: {problem}")
-    yield disk
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with small_disk(tmp_path / "disk", "1600k") as disk:
+        yield disk
 
 
 def test_no_space_for_a_checkpoint(nursery: Nursery, disk: SmallDisk) -> None:

@@ -8,7 +8,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ class Server:
     """A server that only this machine reaches."""
 
     port: int
+    start: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
 
     def url(self, database: str, *, password: str = PASSWORD) -> str:
         return f"postgresql://tuner:{password}@127.0.0.1:{self.port}/{database}"
@@ -47,9 +50,19 @@ class Server:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """Skips, with the reason, where PostgreSQL is not installed."""
+    with running() as found:
+        if found is None:
+            pytest.skip("PostgreSQL's server is not installed (Debian: apt install postgresql)")
+        yield found
+
+
+@contextmanager
+def running() -> Iterator[Server | None]:
+    """A server as long as it is needed; none where PostgreSQL is not installed."""
     programs = _programs()
     if programs is None:
-        pytest.skip("PostgreSQL's server is not installed (Debian: apt install postgresql)")
+        yield None
+        return
     # Not pytest's folder: the server's user may not enter that.
     place = Path(tempfile.mkdtemp(prefix="fixnorm-postgres-"))
     data, log, secret = place / "data", place / "log", place / "secret"
@@ -65,11 +78,18 @@ def server() -> Iterator[Server]:
         options = f"-c port={port} -c listen_addresses=127.0.0.1 -c fsync=off"
         options += f" -c unix_socket_directories={place}"
         control = (programs / "pg_ctl", f"--pgdata={data}", f"--log={log}", "--wait")
-        _run(account, *control, f"--options={options}", "start")
-        try:
-            yield Server(port)
-        finally:
+
+        def start() -> None:
+            _run(account, *control, f"--options={options}", "start")
+
+        def stop() -> None:
             _run(account, *control, "--mode=immediate", "stop")
+
+        start()
+        try:
+            yield Server(port, start, stop)
+        finally:
+            stop()
     finally:
         shutil.rmtree(place)
 

@@ -21,7 +21,14 @@ KEYS = ["alpha-1-seed0", "lr1-0-seed0", "lr1-1-seed0", "lr2-0-seed0", "lr2-1-see
 
 
 def command(out: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "fixnorm", "tune", "digits", "--out", str(out), *SMALL, *options]
+    """What is given again replaces what is there; a cluster takes no number of workers."""
+    small = {SMALL[k]: SMALL[k + 1] for k in range(6, len(SMALL), 2)}
+    small = {name: value for name, value in small.items() if name not in options}
+    if "ray" in options:
+        del small["--workers"]
+    words = [word for pair in small.items() for word in pair]
+    given = (*SMALL[:6], *words, *options)
+    return [sys.executable, "-m", "fixnorm", "tune", "digits", "--out", str(out), *given]
 
 
 def start(out: Path, *options: str) -> subprocess.Popen[str]:

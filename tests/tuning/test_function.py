@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+import torch
 
 import fixnorm
 from fixnorm.tuning.storage import Storage
@@ -103,12 +108,107 @@ def faulty(lr: float, alpha: float, steps: int) -> float:
 
 
 def test_a_function_that_always_fails_is_named() -> None:
-    def wrong() -> float:
-        return 0.0
+    def wrong(**_: float) -> float:
+        raise KeyError("momentum")
 
-    with pytest.raises(ValueError, match="every training diverged or failed: TypeError") as raised:
+    with pytest.raises(ValueError, match="every training diverged or failed: KeyError") as raised:
         fixnorm.tune(wrong, **QUIET)
-    assert isinstance(raised.value.__cause__, TypeError)
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+NUMBERS = {
+    "tensor": lambda x: torch.tensor(x, requires_grad=True),
+    "tensor of one element": lambda x: torch.tensor([x]),
+    "float32": np.float32,
+    "array of no dimension": np.array,
+    "int": int,
+    "fraction": Fraction,
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_any_real_number_is_an_accuracy(tmp_path: Path, kind: str) -> None:
+    def train(lr: float, alpha: float, steps: int) -> Any:
+        accuracy = NUMBERS[kind](hill(lr, alpha, steps))
+        return {"accuracy": accuracy, "largest_scale": NUMBERS[kind](16.0)}
+
+    found = fixnorm.tune(train, out=tmp_path, **QUIET)
+    assert found.accuracy == pytest.approx(hill(1.1, 2.0, 1000), abs=1)
+    assert isinstance(found.accuracy, float)
+    assert fixnorm.tune(train, out=tmp_path, **QUIET).record.trials == found.record.trials
+
+
+NO_NUMBERS = [
+    None,
+    True,
+    "70",
+    torch.tensor(True),
+    torch.ones(2),
+    1j,
+    np.bool_(True),
+    {"top1": 1.0},
+]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
+def test_what_is_no_number_stops_the_search_at_once(tmp_path: Path, value: Any) -> None:
+    calls = []
+
+    def train(lr: float, alpha: float, steps: int) -> Any:
+        calls.append(lr)
+        return value
+
+    with pytest.raises(ValueError, match=r"must return an accuracy|returned a dict without"):
+        fixnorm.tune(train, out=tmp_path, **QUIET)
+    assert len(calls) == 1
+    assert fixnorm.tune(hill, out=tmp_path, **QUIET).trials == 15
+
+
+def test_a_function_that_cannot_be_called_is_refused_before_training() -> None:
+    with pytest.raises(ValueError, match="train must take the keywords lr, alpha, steps: missing"):
+        fixnorm.tune(lambda lr, alpha, steps, momentum: 0.0, **QUIET)
+    with pytest.raises(ValueError, match="keywords lr, alpha, steps, seed: got an unexpected"):
+        fixnorm.tune(hill, seeds=2, **QUIET)
+    with pytest.raises(ValueError, match=r"train must be a function but got 'train\.py'"):
+        fixnorm.tune("train.py", **QUIET)  # type: ignore[arg-type]
+
+
+MACHINE = [
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EMFILE, "Too many open files"),
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("could not create a primitive"),
+    ConnectionResetError("the file server went away"),
+]
+
+
+@pytest.mark.parametrize("error", MACHINE, ids=repr)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_of_the_machine_is_no_outcome(
+    tmp_path: Path, error: Exception, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once mended, the answer is that of an undisturbed search."""
+    if workers == 2 and error is not MACHINE[0]:
+        pytest.skip("one is enough where each costs two processes")
+    monkeypatch.setenv("FIXNORM_TEST_MARK", str(tmp_path / "mended"))
+    monkeypatch.setattr(f"{__name__}.BROKEN", error)
+    with pytest.raises(OSError, match=r"lr1-1-seed0 ended for a reason of the machine") as raised:
+        fixnorm.tune(breaks, out=tmp_path / "study", workers=workers, **QUIET)
+    assert type(raised.value.__cause__) is type(error)
+    (tmp_path / "mended").touch()
+    found = fixnorm.tune(breaks, out=tmp_path / "study", **QUIET)
+    assert (found.lr, found.alpha, found.trials) == (1.1, 2.0, 15)
+    assert {t.state for t in found.record.trials} == {"trained"}
+
+
+BROKEN: Exception = MACHINE[0]
+
+
+def breaks(lr: float, alpha: float, steps: int) -> float:
+    if lr == 1.4 and not Path(os.environ["FIXNORM_TEST_MARK"]).exists():
+        raise BROKEN
+    return hill(lr, alpha, steps)
 
 
 def test_several_processes_find_the_same() -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 
 from fixnorm import recipes
 from fixnorm.tuning.driver import search
-from fixnorm.tuning.engines import Refused
+from fixnorm.tuning.engines import Refused, Unfinished
 from fixnorm.tuning.engines.local import LocalEngine, _shares, cores, default_workers
 from fixnorm.tuning.engines.process import leashed
 from fixnorm.tuning.job import Job
@@ -31,9 +32,10 @@ import json, os, pathlib, sys
 out = pathlib.Path(sys.argv[1]); out.mkdir(parents=True, exist_ok=True)
 lives = len(list(out.glob("life*"))) + 1
 (out / f"life{lives}").write_text(os.environ["OMP_NUM_THREADS"])
-def finish(accuracy=70.0, diverged=False):
+def finish(accuracy=70.0, diverged=False, recipe=json.loads(sys.argv[3])):
     (out / "result.json").write_text(json.dumps({"metric": "accuracy", "accuracy": accuracy,
-        "diverged": diverged, "epochs": 1, "seconds": 0.1, "largest_scale": None}))
+        "diverged": diverged, "epochs": 1, "seconds": 0.1, "largest_scale": None,
+        "recipe": recipe}))
 """
 
 
@@ -44,8 +46,9 @@ class Programs(TrialRuns):
     program: str
 
     def command(self, job: Job) -> list[str]:
-        """The program, with the run's folder and lr."""
-        return [sys.executable, "-c", TRAINS + self.program, str(self.folder_of(job)), str(job.lr)]
+        """The program, with the run's folder, lr and recipe."""
+        given = (str(self.folder_of(job)), str(job.lr), json.dumps(self.recipe_of(job).to_dict()))
+        return [sys.executable, "-c", TRAINS + self.program, *given]
 
 
 class Heard:
@@ -101,12 +104,54 @@ def test_a_diverged_training_closes_its_slot(tmp_path: Path) -> None:
     assert record.trials[0].reason == "the loss was not finite after epoch 1"
 
 
-def test_a_crash_is_tried_three_times(tmp_path: Path) -> None:
-    record, heard = searched(tmp_path, "raise RuntimeError('no such kernel')")
-    assert [t.state for t in record.trials] == ["failed"] * 2
-    assert record.trials[0].reason == "exit code 1: RuntimeError: no such kernel"
-    assert len(list((tmp_path / "runs" / "lr1-0-seed0").glob("life*"))) == 3
-    assert heard.words.count("lr1-0-seed0 exit code 1: RuntimeError: no such kernel") == 2
+UNKNOWN = {
+    "a crash": (
+        "raise RuntimeError('no such kernel')",
+        "exit code 1: RuntimeError: no such kernel",
+    ),
+    "a crash without a word": ("sys.exit(1)", "exit code 1: mend"),
+    "a crash beside another's result": ("finish(99.0, recipe={'lr': 7}); sys.exit(1)", "code 1"),
+    "a good end without a result": ("pass", "exit code 0"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_no_outcome_is_tried_three_times_and_stays_open(tmp_path: Path, name: str) -> None:
+    program, reason = UNKNOWN[name]
+    with pytest.raises(Unfinished, match=r"-seed0 ended 3 times without getting any") as raised:
+        searched(tmp_path, program)
+    assert reason in str(raised.value)
+    assert f"look at {tmp_path / 'runs' / 'logs'}" in str(raised.value)
+    lives = [len(list((tmp_path / "runs" / f"lr1-{k}-seed0").glob("life*"))) for k in (0, 1)]
+    assert max(lives) == 3
+    record, _ = searched(tmp_path, "finish(float(sys.argv[2]))")
+    assert [t.accuracy for t in record.trials] == [0.15, 0.2]
+
+
+def test_a_trial_that_cannot_write_a_byte_is_no_outcome(tmp_path: Path) -> None:
+    """Its words are lost on the full disk, whatever its exit code."""
+    with small_disk(tmp_path / "runs", "200k") as disk:
+        disk.fill()
+        with pytest.raises(OSError, match="is full; nothing was lost, make room"):
+            searched(tmp_path, "finish(float(sys.argv[2]))")
+        disk.free()
+        fill = "f = open(out.parent / 'filler', 'wb', 0)\nwhile f.write(bytes(4096)): pass"
+        for code in (1, 2):
+            disk.free()
+            crash = f"try:\n exec({fill!r})\nexcept OSError: os._exit({code})"
+            with pytest.raises(Unfinished, match=f"exit code {code}, and the disk of .* is full"):
+                searched(tmp_path, crash)
+        disk.free()
+        record, _ = searched(tmp_path, "finish(float(sys.argv[2]))")
+    assert [t.accuracy for t in record.trials] == [0.15, 0.2]
+
+
+def test_an_earlier_lifes_words_are_not_taken_for_the_last_ones(tmp_path: Path) -> None:
+    program = "print('fixnorm: said long ago', file=sys.stderr); sys.exit(2)"
+    with pytest.raises(Refused, match="said long ago"):
+        searched(tmp_path, program)
+    with pytest.raises(Refused, match=r"ended by exit code 2 without a word: look at .*\.log"):
+        searched(tmp_path, "sys.exit(2)")
 
 
 def test_a_crash_that_mends_itself(tmp_path: Path) -> None:
@@ -170,6 +215,30 @@ def test_workers_by_default() -> None:
     assert default_workers(gpus=8, processes=2) == 4
     assert default_workers(gpus=1, processes=2) == 1
     assert default_workers(gpus=0, processes=1) == cores()
+
+
+def test_a_trial_that_somebody_has_stopped_leaves_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is woken: asleep it would be waited for in vain, and then killed."""
+    monkeypatch.setattr("fixnorm.tuning.engines.process.GRACE", 600.0)
+    program = (
+        "import signal, time\n"
+        "def leave(*_): (out / 'left').touch(); os._exit(143)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "(out / 'pid').write_text(str(os.getpid()))\n"
+        "time.sleep(600)"
+    )
+    digits = recipes.get("digits")
+    runs = Programs(recipe=digits, settings=(), data=None, folder=tmp_path, program=program)
+    engine = LocalEngine(runs, workers=1)
+    engine.start(Job(key="job", round="points", index=0, lr=1.0))
+    pid = tmp_path / "job" / "pid"
+    while not pid.exists() or not pid.read_text():
+        time.sleep(0.01)
+    os.kill(int(pid.read_text()), signal.SIGSTOP)
+    engine.stop()
+    assert (tmp_path / "job" / "left").exists()
 
 
 # -- the command line of a trial -------------------------------------------------------------------

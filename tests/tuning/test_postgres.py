@@ -15,6 +15,7 @@ import pytest
 from postgres import PASSWORD, Server, server
 from searches import KEYS, gone, start, trainings
 
+from fixnorm.training.lock import InUse
 from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import Study, read_studies
@@ -101,6 +102,8 @@ def test_a_server_that_is_lost_and_comes_back(server: Server, tmp_path: Path) ->
     options = ("--storage", url, "--fractions", "1", "--alphas", "1")
     driver = start(out, *options)
     until(lambda: trainings(out), driver)
+    server.drop_connections("lost")  # alone this is mended on the way
+    server.tell("ALTER DATABASE lost ALLOW_CONNECTIONS false")
     server.drop_connections("lost")
     code, said = ended(driver)
     assert code == 2, said
@@ -109,6 +112,7 @@ def test_a_server_that_is_lost_and_comes_back(server: Server, tmp_path: Path) ->
     assert "Traceback" not in said
     assert gone(out)
 
+    server.tell("ALTER DATABASE lost ALLOW_CONNECTIONS true")
     code, said = ended(start(out, *options))
     assert code == 0, said
     trained = {trial.key: trial.accuracy for trial in kept(url, out).trials}
@@ -189,6 +193,23 @@ def test_the_password_is_not_shown(url: str) -> None:
     shown = Storage.parse(url).shown
     assert "there/db" in shown
     assert PASSWORD not in shown
+
+
+def test_a_lock_whose_connection_is_ended_is_taken_again_or_lost(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fixnorm.tuning.server_lock._LOOK", 0.0)
+    monkeypatch.setattr("fixnorm.tuning.server_lock._PATIENCE", 0.3)
+    storage = Storage.parse(server.new("locks"))
+    end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+    with storage.owned("study") as keep:
+        server.tell(end)
+        keep()
+        with pytest.raises(InUse), storage.owned("study"):
+            pass
+        server.tell(end)
+        with storage.owned("study"), pytest.raises(InUse):
+            keep()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -334,12 +335,31 @@ def test_a_killed_driver_takes_its_own_ray_and_all_trainings_with_it(tmp_path: P
     until(lambda: trainings(out) or driver.poll() is not None)
     assert driver.poll() is None, (tmp_path / "words").read_text()
     assert len(marked(mark)) > 3  # the driver, a training, and those of Ray
+    assert heard_from(marked(mark)) <= {"0100007F", "0000000000000000FFFF00000100007F"}
     driver.kill()
     driver.wait()
     until(lambda: marked(mark) == [])
 
     assert finish(out, *options)["failed"] == 0
     assert sorted(trial.key for trial in stored(out).trials) == ["lr1-0-seed0", "lr1-1-seed0"]
+
+
+def heard_from(pids: list[int]) -> set[str]:
+    """Addresses, as the kernel writes them, on which the processes listen."""
+    sockets = set()
+    for pid in pids:
+        for handle in Path(f"/proc/{pid}/fd").glob("*"):
+            with suppress(OSError):
+                sockets.add(os.readlink(handle).removeprefix("socket:[").removesuffix("]"))
+    lines = [
+        line.split()
+        for family in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]
+    ]
+    listening = "0A"
+    found = {w[1].partition(":")[0] for w in lines if w[3] == listening and w[9] in sockets}
+    assert found, "Ray listens nowhere"
+    return found
 
 
 def marked(mark: str) -> list[int]:

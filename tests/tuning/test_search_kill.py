@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 from searches import KEYS, check_whole, finish, gone, start, stored, trainings
+from small_disk import small_disk
 
 from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.study import read_studies
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +86,32 @@ def test_ctrl_c_stops_the_search_and_leaves_nothing_running(
     assert gone(out)
     finish(out)
     check_whole(out, reference)
+
+
+def test_the_runs_disk_fills_up_while_the_study_is_elsewhere(
+    tmp_path: Path, reference: StudyRecord
+) -> None:
+    """No slot is closed by it, and the answer is that of an undisturbed search."""
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        out, storage = disk.path / "study", f"sqlite:///{tmp_path / 'study.db'}"
+        for _ in range(2):
+            driver = start(out, "--storage", storage)
+            while not trainings(out):
+                assert driver.poll() is None
+                time.sleep(0.05)
+            disk.fill()
+            said, _ = driver.communicate(timeout=120)
+            assert driver.returncode == 2, said
+            (line,) = [line for line in said.splitlines() if line.startswith("fixnorm: ")]
+            assert "make room" in line
+            assert gone(out)
+            disk.free()
+        driver = start(out, "--storage", storage)
+        said, _ = driver.communicate(timeout=600)
+        assert driver.returncode == 0, said
+        (record,) = read_studies(Storage.parse(storage), out)
+    values = {trial.key: (trial.state, trial.accuracy) for trial in record.trials}
+    assert values == {trial.key: (trial.state, trial.accuracy) for trial in reference.trials}
 
 
 def test_trials_of_several_processes_die_with_the_driver(tmp_path: Path) -> None:

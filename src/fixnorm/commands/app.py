@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from typing import Annotated, NoReturn
 
 import typer
 
 import fixnorm
+from fixnorm import starting
 from fixnorm.commands import audit, export, fold, recipes, replay, report, reproduce, train, tune
 from fixnorm.training import Interrupted
+from fixnorm.training.distributed import speaks, was_said
+from fixnorm.training.words import hush, lost, mistake, say
 
 app = typer.Typer(
     name="fixnorm",
@@ -28,6 +31,9 @@ app.command("replay")(replay.replay)
 app.command("reproduce")(reproduce.reproduce)
 app.command("export")(export.export)
 app.command("fold")(fold.fold)
+
+
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 def _version(wanted: bool) -> None:
@@ -48,44 +54,49 @@ def options(
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""
+    starting.started()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(arguments, standalone_mode=False)
     except Interrupted as stopped:
-        _say(str(stopped))
-        sys.exit(128 + stopped.number)
+        _leave(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
-        _say("interrupted")
-        sys.exit(130)
+        _leave(_INTERRUPTED, "interrupted")
     except Exception as error:
+        if _was_interrupted(error):
+            _leave(_INTERRUPTED, "interrupted")
         if "--debug" in arguments:
             raise
-        message = _mistake(error)
+        if was_said(error):
+            _leave(2)
+        message = mistake(error)
         if message is None:
             raise
-        _say(message)
-        sys.exit(2)
-    sys.exit(code if isinstance(code, int) else 0)
+        _leave(2, message)
+    if code == _INTERRUPTED:  # typer makes a quiet exit of it
+        _leave(_INTERRUPTED, "interrupted")
+    if (trouble := lost()) is not None and _only_prints(arguments):
+        _leave(2, f"stdout cannot be written: {trouble.strerror}; what was printed is lost")
+    _leave(code if isinstance(code, int) else 0)
 
 
-def _say(message: str) -> None:
-    """One line on stderr, from the first of many processes only."""
-    if os.environ.get("RANK", "0") == "0":
-        print(f"fixnorm: {message}", file=sys.stderr)
+def _leave(code: int, message: str | None = None) -> NoReturn:
+    """Say it, from the first of many processes only, and go."""
+    if message is not None and speaks():
+        say(message)
+    hush()
+    sys.exit(code)
 
 
-def _mistake(error: Exception) -> str | None:
-    """What to tell the user, if the error is about what they asked for."""
-    usage = getattr(error, "format_message", None)  # typer's own: unknown option, missing argument
-    if usage is not None:
-        return " ".join(str(usage()).split()) or "no command given; try fixnorm --help"
-    if isinstance(error, ModuleNotFoundError):
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        return f"this needs {error.name}: pip install 'fixnorm[{extra}]'" if extra else None
-    if isinstance(error, ValueError | OSError):
-        return " ".join(str(error).split())
-    return None
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether it follows from Ctrl-C, in whose place libraries raise errors of their own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt | typer.Abort):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
-_EXTRAS = dict.fromkeys(("timm", "torchvision", "PIL", "sklearn", "tensorboard"), "train")
-_EXTRAS |= dict.fromkeys(("optuna", "sqlalchemy", "scipy", "matplotlib"), "tune")
+def _only_prints(arguments: list[str]) -> bool:
+    """Whether stdout is all that the command leaves; the others write files."""
+    return next((a for a in arguments if not a.startswith("-")), "") in ("audit", "recipes", "")

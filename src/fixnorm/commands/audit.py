@@ -12,6 +12,10 @@ from rich.markup import escape
 
 from fixnorm.models import create
 from fixnorm.roles import audit as measure
+from fixnorm.training.machine import memory_for
+from fixnorm.training.numbers import brief
+
+_DIGITS = 6
 
 
 def audit(
@@ -30,13 +34,16 @@ def audit(
     Example: fixnorm audit timm/resnet50d
     """
     network = create(model)
-    with Console(stderr=True).status(escape(f"measuring {model}")):
-        found = measure(network, None if size is None else torch.randn(4, *_parsed(size)))
+    shape = None if size is None else _parsed(size)
+    with Console(stderr=True).status(f"measuring {escape(model)}"), memory_for(size=size):
+        found = measure(network, None if shape is None else torch.randn(4, *shape))
     print(json.dumps({"model": model} | found.to_dict()) if as_json else found)
 
 
 def _parsed(size: str) -> tuple[int, ...]:
     parts = size.lower().split("x")
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise ValueError(f"--size must look like 3x224x224 but got {size!r}")
+    if not all(part.isascii() and part.isdigit() and part.strip("0") for part in parts):
+        raise ValueError(f"--size must look like 3x224x224 but got {brief(size)}")
+    if any(len(part) > _DIGITS for part in parts):
+        raise ValueError(f"--size must be of numbers of at most {_DIGITS} digits but got {size}")
     return tuple(map(int, parts))

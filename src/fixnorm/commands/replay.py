@@ -59,7 +59,7 @@ def replay(
             "--both", help="Run all but the plans on lr × alpha, too, not on weight decay alone."
         ),
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes.")] = 1,
     out: Annotated[
         Path, typer.Option(help="Folder for replay.json, regret.png and table.md.")
     ] = Path("runs/replay"),

@@ -8,9 +8,16 @@ from typing import Annotated
 import typer
 
 from fixnorm.commands import where_options as options
+from fixnorm.commands.together import check_where, refuse
+
+_OF_TRAININGS = (
+    *("scale", "dry_run", "engine", "workers", "nproc_per_trial"),
+    *("gpus_per_trial", "cpus_per_trial", "address"),
+)
 
 
 def reproduce(
+    context: typer.Context,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -61,6 +68,9 @@ def reproduce(
     from fixnorm.commands.reproducing import Wanted, run  # other commands must not wait for it
     from fixnorm.commands.where import Where
 
+    check_where(context)
+    if stored is not None:
+        refuse(context, _OF_TRAININGS, "--from", "nothing is trained")
     run(
         Wanted(
             names=tuple(names),

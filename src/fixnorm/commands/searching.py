@@ -127,7 +127,9 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
         )
         return PlanStrategy(space=space, plan=cast(Any, wanted.plan), margin=wanted.margin)
     if wanted.seeds != 1:
-        raise ValueError(f"bo-weight-decay trains each point once but got seeds={wanted.seeds}")
+        raise ValueError(
+            f"--method bo-weight-decay trains each point once but got seeds={wanted.seeds}"
+        )
     if wanted.from_weight_decay is not None:
         raise ValueError("--from-weight-decay gives a range of FixNorm learning rates")
     return SamplerStrategy(

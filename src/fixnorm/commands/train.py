@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -12,6 +12,7 @@ from fixnorm import recipes
 from fixnorm.groups import Method
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
+from fixnorm.training.distributed import speaks
 from fixnorm.training.recipe import parsed_settings
 from fixnorm.training.tasks import METRICS
 from fixnorm.training.view import ProgressView
@@ -36,12 +37,13 @@ def train(
         bool, typer.Option(help="Leave out images that do not decode, and count them.")
     ] = False,
     checkpoint_steps: Annotated[
-        int | None, typer.Option(min=1, help="Write a checkpoint every so many steps.")
+        int | None,
+        typer.Option(min=1, max=10**9, help="Write a checkpoint every so many steps."),
     ] = None,
     checkpoint_minutes: Annotated[
-        float, typer.Option(min=0, help="Write a checkpoint after so many minutes.")
+        float, typer.Option(min=0, max=1e6, help="Write a checkpoint after so many minutes.")
     ] = 5.0,
-    keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = 2,
+    keep: Annotated[int, typer.Option(min=1, max=10**6, help="Checkpoints to keep.")] = 2,
     tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True,
 ) -> None:
     """Train by RECIPE. The same command again goes on with a run that was stopped or killed.
@@ -50,6 +52,8 @@ def train(
 
     Many processes: torchrun --nproc-per-node 8 -m fixnorm train resnet50d-120 --data IMAGENET
     """
+    if math.isnan(checkpoint_minutes):
+        raise ValueError("--checkpoint-minutes must be a number from 0 to 1e6 but got nan")
     chosen = configured(recipe, method, settings or [])
     folder = out or Path("runs") / f"{chosen.name}-{chosen.method}-{chosen.seed}"
     view = ProgressView()
@@ -66,7 +70,7 @@ def train(
         ),
         view=view,
     )
-    if os.environ.get("RANK", "0") == "0":
+    if speaks():
         print(summary(result, folder))
     if result["diverged"]:
         raise typer.Exit(1)
@@ -75,6 +79,8 @@ def train(
 def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     """The named recipe for a method, with some fields changed."""
     changes: dict[str, Any] = dict(parsed_settings(type(recipes.get(name)), settings))
+    if method is not None and "method" in changes:
+        raise ValueError(f"--method {method} and --set method={changes['method']}: give one")
     method = changes.pop("method", method)
     if method is not None and method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")

@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from fixnorm.commands import where_options as options
+from fixnorm.commands.together import check_where, given, refuse
 from fixnorm.tuning.plan import PAPER
 from fixnorm.tuning.unimodal import MARGIN
 
 _BASELINE, _WHERE = "bo-weight-decay", options.PANEL
+_OF_BASELINE = ("budget", "sampler", "weight_decay_min", "weight_decay_max")
+_OF_PLANS = ("plan", "splits", "fractions", "alphas", "margin", "from_weight_decay")
+_SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay": "its range"}
 
 
 def tune(
+    context: typer.Context,
     recipe: Annotated[
         str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")
     ] = "digits",
@@ -107,6 +112,8 @@ def tune(
     from fixnorm.commands.searching import Wanted, run  # a training must not wait for Optuna
     from fixnorm.commands.where import Where
 
+    check_where(context)
+    _check_method(context)
     run(
         Wanted(
             recipe=recipe,
@@ -142,3 +149,25 @@ def tune(
             as_json=as_json,
         )
     )
+
+
+def _check_method(context: typer.Context) -> None:
+    """Options of one method beside the other, and settings of what is searched."""
+    method, plan = context.params["method"], context.params["plan"]
+    if method == "fixnorm":
+        refuse(context, _OF_BASELINE, "--method fixnorm", f"it is for --method {_BASELINE}")
+        if plan == "paper":
+            refuse(context, ("margin",), "--plan paper", "it is for --plan unimodal")
+    elif method == _BASELINE:
+        refuse(context, _OF_PLANS, f"--method {_BASELINE}", "it is for --method fixnorm")
+    if given(context, "from_weight_decay"):
+        why = "the probe finds the range"
+        refuse(context, ("lr_min", "lr_max"), "--from-weight-decay", why)
+    for pair in context.params["settings"] or ():
+        key = pair.partition("=")[0].strip()
+        if key in _SEARCHED:
+            raise ValueError(
+                f"--set {pair} means nothing in a search over {key}: give {_SEARCHED[key]}"
+            )
+        if key == "method":
+            raise ValueError(f"--set {pair} means nothing in a search: give --method")

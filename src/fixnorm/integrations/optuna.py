@@ -14,7 +14,7 @@ from fixnorm.integrations.needs import missing
 try:
     import optuna
 
-    from fixnorm.tuning.engines.function import ended, failed
+    from fixnorm.tuning.engines.function import Real, ended, failed
     from fixnorm.tuning.job import Job
     from fixnorm.tuning.plan import PAPER, SearchSpace
     from fixnorm.tuning.sources import Best
@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["PlanSearch", "SearchSpace", "fraction_of", "optimize", "seed_of"]
 
-Objective = Callable[[optuna.Trial], float | Mapping[str, float]]
+Objective = Callable[[optuna.Trial], Real | Mapping[str, Real]]
 
 
 def optimize(
@@ -47,8 +47,9 @@ def optimize(
         objective: takes a trial whose ``params`` have ``lr`` and ``alpha`` (``suggest_float``
             gives the same numbers) and :func:`fraction_of`; returns the accuracy, or a dict with
             ``accuracy`` and ``largest_scale``, as in :func:`fixnorm.tune`. NaN is a training that
-            diverged; an exception, ``TrialPruned`` too, closes the slot as failed. With several
-            seeds in the space, :func:`seed_of` tells which.
+            diverged; an exception, ``TrialPruned`` too, closes the slot as failed, unless it is
+            the machine's (no room, no memory). With several seeds in the space, :func:`seed_of`
+            tells which.
         space: ranges, lengths and candidates; the paper's unless said otherwise.
         plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win.
         margin: of ``unimodal``, the difference in accuracy that noise does not explain.
@@ -111,13 +112,19 @@ class PlanSearch:
         self._running[trial.number] = job
         return trial
 
-    def tell(self, trial: optuna.Trial, found: float | Mapping[str, float]) -> None:
+    def tell(self, trial: optuna.Trial, found: Real | Mapping[str, Real]) -> None:
         """What the training gave: as the objective of :func:`optimize` returns it."""
-        self._study.end(self._taken(trial), ended(found))
+        end = ended(found)
+        self._study.end(self._taken(trial), end)
 
     def tell_failed(self, trial: optuna.Trial, error: Exception) -> None:
-        """The training raised an error: its slot is closed."""
-        self._study.end(self._taken(trial), failed(error))
+        """The training raised an error: its slot is closed.
+
+        An error of the machine (no room, no memory) is not one of the training: it stops the
+        search, and the slot stays open.
+        """
+        end = failed(error, f"trial {trial.number}")
+        self._study.end(self._taken(trial), end)
         self._error = error
 
     def best(self) -> Best | None:

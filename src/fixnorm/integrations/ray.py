@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from typing import Any, Literal
 
 from fixnorm.integrations.needs import missing
@@ -14,7 +16,9 @@ try:
     import optuna
 
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
-    from fixnorm.tuning.engines.function import Train
+    from fixnorm.tuning.engines.engine import Unfinished
+    from fixnorm.tuning.engines.function import Train, check_callable
+    from fixnorm.tuning.engines.ray_tasks import loopback
     from fixnorm.tuning.plan import PAPER, SearchSpace
     from fixnorm.tuning.sources import Best
     from fixnorm.tuning.unimodal import MARGIN
@@ -40,7 +44,7 @@ def optimize(
 ) -> Best:
     """Find lr and alpha of ``train``; all trainings that can run side by side do.
 
-    Ray is as the caller has started it, or starts itself here.
+    Ray is as the caller has started it, or is started here, for this machine alone.
 
     Args:
         study: as in :func:`fixnorm.integrations.optuna.optimize`; it lives with this process.
@@ -49,14 +53,19 @@ def optimize(
         steps: T_max, the length of a full training.
         cpus: of one training.
         gpus: of one training.
-        retries: of a training whose worker or node is lost; its own errors close its slot.
+        retries: of a training whose worker or node is lost, after which the search stops and the
+            slot stays open; its own errors close its slot.
         space: as in :func:`fixnorm.integrations.optuna.optimize`.
         plan: as there.
         margin: as there.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1 but got {steps}")
+    check_callable(train, ("lr", "alpha", "steps", *(["seed"] if space.seeds > 1 else [])))
     search = PlanSearch(study, space=space, plan=plan, margin=margin)
+    if not ray.is_initialized():
+        with nullcontext() if os.environ.get("RAY_ADDRESS") else loopback():
+            ray.init()
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(train)
     running: dict[Any, optuna.Trial] = {}
     while True:
@@ -71,7 +80,13 @@ def optimize(
         try:
             found = ray.get(ready[0])
         except ray.exceptions.RayError as error:
-            search.tell_failed(trial, getattr(error, "cause", None) or error)
+            cause = getattr(error, "cause", None)
+            if not isinstance(cause, Exception):
+                raise Unfinished(
+                    f"trial {trial.number} was lost with its worker or node {retries + 1} times"
+                    f" ({type(error).__name__}); it stays open: the same call goes on"
+                ) from error
+            search.tell_failed(trial, cause)
         else:
             search.tell(trial, found)
     return search.answer()

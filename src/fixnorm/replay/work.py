@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from fixnorm.replay.draws import NOISES
 from fixnorm.replay.strategies import STRATEGIES, Entry, entries_of, known, run
 from fixnorm.replay.summary import SettingResult, Summary
 from fixnorm.replay.trace import Trace
+from fixnorm.training.numbers import check_whole
+from fixnorm.tuning.engines.pool import end_pool, leashed_pool
 from fixnorm.tuning.landscape import AXES, Landscape
 
 __all__ = ["Options", "Progress", "read_landscapes", "replay_all", "settings_of"]
@@ -42,10 +43,9 @@ class Options:
     """Whether the samplers and successive halving run on lr × alpha, too."""
 
     def __post_init__(self) -> None:
-        if self.replays < 1:
-            raise ValueError(f"replays must be at least 1 but got {self.replays}")
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1 T_max but got {self.budget}")
+        check_whole("replays", self.replays, least=1, most=1_000_000)
+        check_whole("seed", self.seed, least=0, most=2**32 - 1)
+        check_whole("budget", self.budget, least=1, most=10_000)
         if self.noise not in NOISES:
             raise ValueError(f"noise must be {' or '.join(NOISES)} but got {self.noise!r}")
         if self.strategies is not None and not known(self.strategies):
@@ -126,13 +126,7 @@ def _here(entry: Entry, options: Options, progress: Progress) -> tuple[Trace, ..
 def _in_processes(
     entries: Sequence[Entry], options: Options, workers: int, progress: Progress
 ) -> list[tuple[Trace, ...]]:
-    # Fresh processes: a fork of one that has used torch's threads may hang.
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(1,),
-    )
+    pool = leashed_pool(workers, threads=1)
     try:
         jobs: dict[Future[list[Trace]], tuple[int, range]] = {}
         for place, entry in enumerate(entries):
@@ -145,7 +139,7 @@ def _in_processes(
             found[place] |= dict(zip(chunk, job.result(), strict=True))
             progress(entries[place], len(chunk))
     finally:
-        pool.shutdown(cancel_futures=True)
+        end_pool(pool)
     return [tuple(traces[k] for k in sorted(traces)) for traces in found]
 
 

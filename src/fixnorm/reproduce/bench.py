@@ -74,6 +74,9 @@ class Bench:
     def announce(self, *, budget: int, over: bool) -> None:
         """Nobody needs to know: the folders say it."""
 
+    def keep(self) -> None:
+        """The folder's lock lives as long as this process."""
+
     def begin(self, job: Job) -> None:
         """The training makes its folder itself."""
 

@@ -11,9 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fixnorm.training.interrupt import Interrupted
 from fixnorm.training.leash import hold
+from fixnorm.training.words import mistake, say
 
-__all__ = ["World", "world"]
+__all__ = ["World", "launched", "speaks", "was_said", "world"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +74,64 @@ class World:
             dist.barrier()
 
 
+_LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a launcher sets; one of them alone is a stray."""
+_SAID = "fixnorm_said"
+
+
+def launched() -> tuple[int, int] | None:
+    """This process's rank among how many, if a launcher started it."""
+    if any(name not in os.environ for name in _LAUNCHED):
+        return None
+    rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise ValueError(
+            f"RANK must be a number less than WORLD_SIZE but they are {rank!r} and {size!r}: start"
+            f" many processes by torchrun, or unset {', '.join(_LAUNCHED)}"
+        )
+    return int(rank), int(size)
+
+
+def speaks() -> bool:
+    """Whether this process says what all of them meet."""
+    try:
+        place = launched()
+    except ValueError:
+        return True
+    return place is None or place[0] == 0
+
+
+def was_said(error: BaseException) -> bool:
+    """Whether the process that met the error, or the first of those, has said what it was."""
+    return getattr(error, _SAID, False)
+
+
+def _told(error: Exception, rank: int) -> None:
+    """Say what went wrong, here or on the process that met it first; all others follow from it."""
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        first = store.add(_SAID, 1) == 1
+    except (RuntimeError, ValueError):  # it is gone with the first process, which has spoken
+        first = rank == 0
+    message = mistake(error)
+    if first and message is None:
+        return  # a mistake of ours: the traceback says it
+    if first and message is not None:
+        say(message)
+    setattr(error, _SAID, True)
+
+
 @contextmanager
 def world() -> Iterator[World]:
     """The processes that ``torchrun`` started, or this one alone."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    place = launched()
+    local = int(os.environ.get("LOCAL_RANK", "0")) if place is not None else 0
     if torch.cuda.is_available():
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
     else:
         device = torch.device("cpu")
-    if "RANK" not in os.environ or dist.is_initialized():
+    if place is None or dist.is_initialized():
         rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         yield World(rank, size, device)
         return
@@ -90,5 +140,10 @@ def world() -> Iterator[World]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
+    except Interrupted:
+        raise
+    except Exception as error:  # while the others are still there to be told
+        _told(error, dist.get_rank())
+        raise
     finally:
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: finish the step, write a checkpoint, leave."""
+"""SIGTERM, Ctrl-C and a closed terminal: finish the step, write a checkpoint, leave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Interrupt:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # nohup: the training is to survive its terminal
                 self._before[number] = signal.signal(number, self._note)
         return self
 

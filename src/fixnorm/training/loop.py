@@ -22,6 +22,7 @@ from fixnorm.training.evaluate import Evaluation, evaluate
 from fixnorm.training.figures import Running, TurnOfLastStep, columns, metrics_row
 from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
 from fixnorm.training.interrupt import Interrupt, Interrupted
+from fixnorm.training.machine import memory_for
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.result import result, write_weights
 from fixnorm.training.resume import check_state
@@ -86,10 +87,14 @@ def train(
             return done.model_dump()
         if done is not None:
             view.message(f"{folder.weights} is missing or damaged: it is written anew")
-        source = task_of(recipe).open(data, skip_broken=options.skip_broken, progress=view.loading)
+        with memory_for(**recipe.sizes()):
+            source = task_of(recipe).open(
+                data, skip_broken=options.skip_broken, progress=view.loading
+            )
         stack.callback(source.close)
         source.train.steps_per_epoch(recipe.batch_size)
-        trainee = build(recipe, source, place)
+        with memory_for(model=recipe.model, **recipe.sizes()):
+            trainee = build(recipe, source, place)
         if place.is_first:  # nothing is written before all of the input is known to be good
             stack.enter_context(folder.owned())
             folder.prepare(recipe)
@@ -146,17 +151,20 @@ class _Run:
         if self.step:
             self.view.message(f"going on from step {self.step} of {self.times.steps}")
         self.view.start(self.step, self.times.steps)
-        diverged = False
+        with memory_for(**self.recipe.sizes()):
+            return self._finish(self._train())
+
+    def _train(self) -> bool:
+        """Step after step; whether the training has diverged."""
         for batch in self._batches():
             self._step(batch)
             if not self._ends_row(self.step):
                 self._pause()
                 continue
-            diverged = self._end_row()
-            if diverged:
-                break
+            if self._end_row():
+                return True
             self._pause(agree=True)  # now that the row is part of the state
-        return self._finish(diverged)
+        return False
 
     def _batches(self) -> Iterator[Any]:
         """Those of all steps that are left, epoch after epoch."""
@@ -300,16 +308,17 @@ class _Run:
             world_size=self.world.size,
         )
         head = self.trainee.head_of(model)
-        return evaluate(
-            self.task,
-            model,
-            head,
-            batches,
-            self.task.scorer(self.data, self.world.device),
-            self.world,
-            self._autocast(),
-            self.memory_format,
-        )
+        with memory_for(eval_batch_size=self.recipe.eval_batch_size):
+            return evaluate(
+                self.task,
+                model,
+                head,
+                batches,
+                self.task.scorer(self.data, self.world.device),
+                self.world,
+                self._autocast(),
+                self.memory_format,
+            )
 
     def _finish(self, diverged: bool) -> dict[str, Any]:
         self.view.stop()

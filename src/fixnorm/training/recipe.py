@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fixnorm.files import Slug, short
 from fixnorm.groups import Method, Scope
+from fixnorm.training.numbers import brief
 from fixnorm.training.schedule import Schedule
 
 __all__ = ["R", "Recipe", "Timetable", "changed", "parsed_settings"]
@@ -123,6 +124,14 @@ class Recipe(BaseModel, ABC):
             )
         return self
 
+    @model_validator(mode="after")
+    def _numbers_within_bounds(self) -> Self:
+        for name, value in self:
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int | float) and not isinstance(number, bool):
+                    _check_bounds(name, number)
+        return self
+
     @property
     @abstractmethod
     def length(self) -> int:
@@ -144,6 +153,10 @@ class Recipe(BaseModel, ABC):
         """The fields that a dataclass has by the same name, for a package that knows no recipe."""
         names = {field.name for field in fields(settings)} & type(self).model_fields.keys()
         return {name: getattr(self, name) for name in names}
+
+    def sizes(self) -> dict[str, Any]:
+        """The settings that memory depends on."""
+        return {name: getattr(self, name) for name in _SIZES if hasattr(self, name)}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
@@ -195,6 +208,8 @@ def parsed_settings(kind: type[Recipe], pairs: list[str]) -> dict[str, str | Non
         if not equals:
             raise ValueError(f"--set needs key=value but got {pair!r}")
         _check_known(kind, key)
+        if key in settings:
+            raise ValueError(f"--set gives {key} twice, {settings[key]} and {value}: give one")
         optional = type(None) in get_args(kind.model_fields[key].annotation)
         settings[key] = None if optional and value.lower() == "none" else value
     return settings
@@ -205,6 +220,29 @@ def _check_known(kind: type[Recipe], key: str) -> None:
         near = difflib.get_close_matches(key, kind.model_fields, n=1, cutoff=0.3)
         hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(kind.model_fields)}"
         raise ValueError(f"a recipe has no field {short(key, plain=False)}{hint}")
+
+
+_SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")
+_LEAST, _MOST = 1e-12, 10**9
+_MOST_OF: dict[str, float] = {
+    **dict.fromkeys(("lr", "alpha", "epochs", "classes"), 10**6),
+    **dict.fromkeys(("batch_size", "eval_batch_size", "accumulate"), 2**20),
+    **dict.fromkeys(("image_size", "padding", "crop", "width", "short_side", "max_side"), 2**16),
+    "weight_decay": 1000,
+    "workers": 1024,
+    "seed": 2**32 - 1,
+}
+"""Beyond these a number is a slip of the pen, and overflows what it is multiplied with."""
+
+
+def _check_bounds(name: str, number: float) -> None:
+    most = _MOST_OF.get(name, _MOST)
+    if abs(number) > most:
+        raise ValueError(f"{name}: must be at most {most:,} but got {brief(number)}")
+    if number and abs(number) < _LEAST:
+        raise ValueError(f"{name}: must be at least {_LEAST:g} but got {number:g}")
+    if name == "std" and number <= 0:
+        raise ValueError(f"std: must be greater than 0 but got {number:g}")
 
 
 def _is_list(kind: type[Recipe], key: str) -> bool:

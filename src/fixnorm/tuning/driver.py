@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sized
+from collections.abc import Callable, Collection, Sized
 from typing import Protocol
 
 from fixnorm.training.interrupt import Interrupt, Interrupted
-from fixnorm.tuning.engines.engine import Died, Engine
+from fixnorm.tuning.engines.engine import Died, Engine, Unfinished
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.record import TrialRecord
 
 __all__ = ["SILENT", "Decider", "Ledger", "Watcher", "search"]
 
 _CRASHES, _KILLS = 3, 20
-"""Deaths in a row, without any progress between them, after which a training counts as failed."""
+"""Deaths in a row, without any progress between them, after which the search stops."""
 _LOOK = 0.25
 """Seconds between two looks at the progress of the running trainings."""
 
@@ -38,6 +38,10 @@ class Ledger(Protocol):
 
     def announce(self, *, budget: int, over: bool) -> None:
         """How many trainings there may be, and whether the end has come."""
+
+    @property
+    def keep(self) -> Callable[[], None]:
+        """Makes sure that this driver still owns it; raises where another does."""
 
     def begin(self, job: Job) -> None:
         """The training is about to start."""
@@ -88,12 +92,17 @@ def search(
     watcher: Watcher,
     interrupt: Interrupt | None = None,
 ) -> None:
-    """Run the search to its end. Whatever stops it, a later call goes on from the study."""
+    """Run the search to its end. Whatever stops it, a later call goes on from the study.
+
+    A trial ends with an outcome of its training or not at all: one that dies again and again
+    stops the search, for what kills it is not a property of its learning rate.
+    """
     running: dict[str, Job] = {}
     tries = _Tries()
     study.announce(budget=source.trainings, over=False)
     try:
         while True:
+            study.keep()
             for job in source.next(engine.room - len(running), running):
                 study.begin(job)
                 engine.start(job)
@@ -104,10 +113,9 @@ def search(
             for job, end in engine.wait(_LOOK):
                 del running[job.key]
                 if isinstance(end, Died):
-                    if tries.again(job, end, engine.progress(job)):
-                        watcher.died(job, end.reason)
-                        continue  # the source offers the job again, as it has no value
-                    end = Ended(state="failed", reason=end.reason)
+                    tries.count(job, end, engine.progress(job))
+                    watcher.died(job, end.reason)
+                    continue  # the source offers the job again, as it has no value
                 watcher.ended(study.end(job, end))
             watcher.tick({job: engine.progress(job) for job in running.values()})
             if interrupt is not None and interrupt.signal:
@@ -124,9 +132,14 @@ class _Tries:
     def __init__(self) -> None:
         self._deaths: dict[str, tuple[int, float]] = {}
 
-    def again(self, job: Job, end: Died, progress: float) -> bool:
-        """Whether it is worth another try."""
+    def count(self, job: Job, end: Died, progress: float) -> None:
+        """One more; raises where another try is not worth it."""
         deaths, before = self._deaths.get(job.key, (0, 0.0))
         deaths = 1 if progress > before else deaths + 1
         self._deaths[job.key] = deaths, progress
-        return deaths < (_KILLS if end.killed else _CRASHES)
+        if deaths == (_KILLS if end.killed else _CRASHES):
+            look = f" (look at {end.log})" if end.log is not None else ""
+            raise Unfinished(
+                f"{job.key} ended {deaths} times without getting any further, the last time by"
+                f" {end.reason}: mend that{look}, then the same command goes on"
+            )

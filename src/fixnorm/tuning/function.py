@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fixnorm.training.numbers import brief, check_whole, numbers
 from fixnorm.tuning.driver import SILENT, search
 from fixnorm.tuning.engines.function import FunctionEngine, Train
 from fixnorm.tuning.plan import PAPER, SearchSpace
@@ -75,16 +76,20 @@ def tune(
         name: of the study in its database.
         progress: show what happens on stderr.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1 but got {steps}")
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1 but got {workers}")
+    check_whole("steps", steps, least=1, most=10**15)
+    check_whole("workers", workers, least=1, most=1024)
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"name must be a text but got {brief(name)}")
+    for place, value, kinds in (("out", out, (str, Path)), ("storage", storage, (str,))):
+        if value is not None and not isinstance(value, kinds):
+            raise ValueError(f"{place} must be a text or None but got {brief(value)}")
+    lr_min, lr_max = numbers("lr_range", lr_range, 2)
     space = SearchSpace(
-        lr_min=lr_range[0],
-        lr_max=lr_range[1],
+        lr_min=lr_min,
+        lr_max=lr_max,
         splits=splits,
-        fractions=tuple(fractions),
-        alphas=tuple(alphas),
+        fractions=numbers("fractions", fractions),
+        alphas=numbers("alphas", alphas),
         seeds=seeds,
     )
     strategy = PlanStrategy(space=space, plan=plan, margin=margin)

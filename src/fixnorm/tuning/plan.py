@@ -13,8 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fixnorm.training.numbers import brief, check_number, check_whole
+
 __all__ = ["PAPER", "Advice", "Answer", "Outcome", "Round", "SearchSpace", "Slot", "Trial", "paper"]
 
+LR, ALPHA = (1e-9, 1e6), (1e-6, 1e6)
+"""Between these a search may look; beyond them float32 does not."""
+_MOST = 1000
+"""Slots of a round, and seeds of a slot."""
 _TOUCHING = 1 - 1e-6
 """A scale this close to its cap may have met it: largest_scale is rounded to float32."""
 
@@ -70,17 +76,24 @@ class SearchSpace:
     seeds: int = 1
 
     def __post_init__(self) -> None:
-        numbers = (self.lr_min, self.lr_max, *self.fractions, *self.alphas)
-        if not all(math.isfinite(number) for number in numbers):
-            raise ValueError("learning rates, fractions and alphas must be finite numbers")
+        for name in ("lr_min", "lr_max"):
+            check_number(name, getattr(self, name))
+        for name in ("fractions", "alphas"):
+            numbers = getattr(self, name)
+            if not isinstance(numbers, tuple):
+                raise ValueError(f"{name} must be numbers but got {brief(numbers)}")
+            if len(numbers) > _MOST:
+                raise ValueError(f"{name} must be at most {_MOST} but got {len(numbers)} of them")
+            for number in numbers:
+                check_number(name, number)
+        check_whole("splits (K)", self.splits, least=2, most=_MOST)
+        check_whole("seeds", self.seeds, least=1, most=_MOST)
         if not self.lr_min > 0:
             raise ValueError(f"lr_min must be > 0 but got {self.lr_min:g}")
         if not self.lr_min < self.lr_max:
             raise ValueError(
                 f"lr_max must be greater than lr_min but got [{self.lr_min:g}, {self.lr_max:g}]"
             )
-        if self.splits < 2:
-            raise ValueError(f"splits (K) must be at least 2 but got {self.splits}")
         if not self.fractions or not all(0 < f <= 1 for f in self.fractions):
             raise ValueError(f"fractions must lie in (0, 1] but got {_listed(self.fractions)}")
         if list(self.fractions) != sorted(self.fractions):
@@ -91,8 +104,15 @@ class SearchSpace:
             raise ValueError(f"alphas must be > 0 but got {_listed(self.alphas)}")
         if list(self.alphas) != sorted(set(self.alphas)):
             raise ValueError(f"alphas must increase but got {_listed(self.alphas)}")
-        if self.seeds < 1:
-            raise ValueError(f"seeds must be at least 1 but got {self.seeds}")
+        for name, least, most in (("lr_min", *LR), ("lr_max", *LR)):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(
+                    f"{name} must lie in [{least:g}, {most:g}] but got {getattr(self, name):g}"
+                )
+        if not ALPHA[0] <= self.alphas[0] <= self.alphas[-1] <= ALPHA[1]:
+            raise ValueError(
+                f"alphas must lie in [{ALPHA[0]:g}, {ALPHA[1]:g}] but got {_listed(self.alphas)}"
+            )
 
     @property
     def trainings(self) -> int:

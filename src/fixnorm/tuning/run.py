@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,16 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fixnorm.training.folder import differences
+from fixnorm.training.machine import is_full
 from fixnorm.training.outcome import RunEnd, read_result
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.table import count_lines
-from fixnorm.tuning.engines.engine import Died, Refused
+from fixnorm.tuning.engines.engine import Died, Refused, Unfinished
 from fixnorm.tuning.engines.process import leashed
 from fixnorm.tuning.job import Ended, Job
 
 __all__ = ["Runs", "TrialRuns", "length_of"]
 
 _DIVERGED, _REFUSED = 1, 2
+_STOPPED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+"""Exit codes of a training that somebody else has stopped."""
 _OURS = "fixnorm: "
 
 
@@ -66,11 +71,23 @@ class Runs(ABC):
         lines = count_lines(self.folder_of(job) / "metrics.csv")
         return min(lines / self.recipe_of(job).rows(), 1.0)
 
-    def ended(self, job: Job, code: int) -> Ended | Died:
-        """What an exit code and the run's folder say."""
+    def said(self, job: Job) -> int:
+        """How much it has said by now: what comes after is said by the life that starts next."""
+        try:
+            return self.log_of(job).stat().st_size
+        except OSError:
+            return 0
+
+    def ended(self, job: Job, code: int, *, since: int = 0) -> Ended | Died:
+        """What an exit code, the run's folder and its words from some place on say.
+
+        Only the run's own result is an outcome. All else, an exit code of 1 without a word above
+        all, may be the machine's doing: the trial stays open.
+        """
         result = self._result(job)
+        words = _lines(self.log_of(job), since)
         if self.processes > 1 and code > 0:
-            code = _cause(self.log_of(job), code)
+            code = _cause(words, code)
         if result is not None and code in (0, _DIVERGED):
             if result.diverged or result.score is None:
                 reason = f"the loss was not finite after epoch {result.epochs:g}"
@@ -81,18 +98,41 @@ class Runs(ABC):
                 largest_scale=result.largest_scale,
                 seconds=result.seconds,
             )
-        if code == _REFUSED:
-            said = _last_line(self.log_of(job), _OURS)
-            raise Refused(said.removeprefix(_OURS) or f"trial {job.key} was refused")
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
-        said = _last_line(self.log_of(job))
-        return Died(f"{ending}: {said}" if said else ending, killed=code < 0)
+        if code == _REFUSED:
+            said = _last(words, _OURS)
+            if not said:
+                self._check_room(job, ending)
+            raise Refused(
+                said.removeprefix(_OURS)
+                or f"trial {job.key} ended by {ending} without a word: look at {self.log_of(job)}"
+            )
+        said = _last(words)
+        killed = code < 0 or code in _STOPPED
+        return self.died(job, f"{ending}: {said}" if said else ending, killed=killed)
+
+    def died(self, job: Job, reason: str, *, killed: bool) -> Died:
+        """It came to no outcome; on a full disk no other try would."""
+        self._check_room(job, reason)
+        return Died(reason, killed=killed, log=self.log_of(job))
+
+    def _check_room(self, job: Job, reason: str) -> None:
+        if is_full(self.folder):
+            raise Unfinished(
+                f"{job.key} ended by {reason}, and the disk of {self.folder} is full; nothing was"
+                " lost, make room and run again"
+            )
 
     def _result(self, job: Job) -> RunEnd | None:
+        """What the run wrote, if it is a run of this very recipe."""
         try:  # one that is damaged counts as none: the next try of the run will name it
-            return read_result(self.folder_of(job) / "result.json", RunEnd, advice="train again")
+            end = read_result(self.folder_of(job) / "result.json", RunEnd, advice="train again")
         except ValueError:
             return None
+        recipe = (end.model_extra or {}).get("recipe")
+        if not isinstance(recipe, dict) or differences(recipe, self.recipe_of(job)):
+            return None
+        return end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +150,13 @@ class TrialRuns(Runs):
         return changed(self.recipe, **self._changes(job))
 
     def arguments(self, job: Job) -> list[str]:
-        """The user's settings, then the job's."""
+        """The user's settings, but for what the job changes."""
         arguments = [self.recipe.name, "--method", self.recipe.method]
+        changes = self._changes(job)
         for pair in self.settings:
-            arguments += ["--set", pair]
-        for key, value in self._changes(job).items():
+            if pair.partition("=")[0] not in changes:
+                arguments += ["--set", pair]
+        for key, value in changes.items():
             arguments += ["--set", f"{key}={value!r}"]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
@@ -137,17 +179,21 @@ def length_of(recipe: Recipe, fraction: float) -> int:
     return max(round(fraction * recipe.length), 1)
 
 
-def _last_line(log: Path, beginning: str = "") -> str:
+def _lines(log: Path, since: int) -> list[str]:
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        with log.open("rb") as file:
+            file.seek(since)
+            lines = file.read().decode(errors="replace").splitlines()
     except OSError:
-        return ""
-    lines = [line.strip() for line in lines if line.strip().startswith(beginning)]
-    return next((line for line in reversed(lines) if line), "")
+        return []
+    return [line.strip() for line in lines if line.strip()]
 
 
-def _cause(log: Path, code: int) -> int:
+def _last(lines: list[str], beginning: str = "") -> str:
+    return next((line for line in reversed(lines) if line.startswith(beginning)), "")
+
+
+def _cause(lines: list[str], code: int) -> int:
     """The exit code of the process that failed, which torchrun only writes down."""
-    line = _last_line(log, "exitcode")
-    found = re.match(r"exitcode\s*:\s*(-?\d+)", line)
+    found = re.match(r"exitcode\s*:\s*(-?\d+)", _last(lines, "exitcode"))
     return int(found[1]) if found else code

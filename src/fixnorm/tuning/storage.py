@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 import urllib.parse
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,10 @@ import sqlalchemy
 from sqlalchemy.engine import make_url
 
 from fixnorm.files import kind_of, regular
-from fixnorm.training.lock import InUse, held
+from fixnorm.training.lock import held
+from fixnorm.tuning.server_lock import ServerLock
 
 __all__ = ["Storage"]
-
-_PATIENCE = 5.0
-"""Seconds for a database server to notice that the last owner's connection is gone."""
-_KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
-"""Seconds, and tries, after which the server lets go of an owner whose machine is gone."""
 
 
 @dataclass(frozen=True)
@@ -148,26 +143,21 @@ class Storage:
             storage.engine.dispose()
 
     @contextmanager
-    def owned(self, study: str) -> Iterator[None]:
-        """Be the one driver of a study; raises :class:`InUse` where there is another."""
+    def owned(self, study: str) -> Iterator[Callable[[], None]]:
+        """Be the one driver of a study; raises :class:`InUse` where there is another.
+
+        Yields what makes sure that it still is: to be called now and then.
+        """
         if self.file is not None:
             with held(self.file.with_name(f"{self.file.name}.lock")):
-                yield
+                yield lambda: None  # the kernel keeps it as long as this process lives
             return
-        engine = sqlalchemy.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        lock = ServerLock(self.url, study)
         try:
-            with engine.connect() as connection:  # the server frees the lock when this is gone
-                ask = sqlalchemy.text("SELECT pg_try_advisory_lock(hashtext(:name))")
-                for setting, value in _KEEPALIVE.items():
-                    connection.execute(sqlalchemy.text(f"SET tcp_keepalives_{setting} = {value}"))
-                deadline = time.monotonic() + _PATIENCE
-                while not connection.execute(ask, {"name": f"fixnorm {study}"}).scalar():
-                    if time.monotonic() > deadline:
-                        raise InUse("another driver")
-                    time.sleep(0.1)
-                yield
+            lock.take()
+            yield lock.keep
         finally:
-            engine.dispose()
+            lock.close()
 
 
 OPTUNA = {

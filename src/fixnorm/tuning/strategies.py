@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
@@ -12,7 +11,8 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from fixnorm.groups import Method
-from fixnorm.tuning.plan import PAPER, SearchSpace, paper
+from fixnorm.training.numbers import check_number, check_whole
+from fixnorm.tuning.plan import LR, PAPER, SearchSpace, paper
 from fixnorm.tuning.sources import Plan, PlanSource, SamplerSource, Source
 from fixnorm.tuning.study import Study
 from fixnorm.tuning.unimodal import MARGIN, unimodal
@@ -21,6 +21,7 @@ __all__ = ["PLANS", "SAMPLERS", "PlanStrategy", "SamplerStrategy", "Strategy"]
 
 PLANS = ("paper", "unimodal")
 SAMPLERS = ("gp", "tpe", "random")
+_DECAY, _BUDGET, _MARGIN = (1e-12, 1e3), 10_000, 1e6
 
 
 class Strategy(Protocol):
@@ -76,8 +77,9 @@ class PlanStrategy:
     def __post_init__(self) -> None:
         if self.plan not in PLANS:
             raise ValueError(f"plan must be {' or '.join(PLANS)} but got {self.plan!r}")
-        if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise ValueError(f"margin must be a finite number ≥ 0 but got {self.margin:g}")
+        check_number("margin", self.margin)
+        if not 0 <= self.margin <= _MARGIN:
+            raise ValueError(f"margin must lie in [0, {_MARGIN:g}] but got {self.margin:g}")
 
     @property
     def name(self) -> str:
@@ -160,12 +162,18 @@ class SamplerStrategy:
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):
             low, high = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
-            if not (0 < low < high < math.inf):
+            check_number(f"{name}_min", low)
+            check_number(f"{name}_max", high)
+            if not (0 < low < high):
                 raise ValueError(
                     f"{name}_max must be greater than {name}_min > 0 but got [{low:g}, {high:g}]"
                 )
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1 but got {self.budget}")
+            least, most = LR if name == "lr" else _DECAY
+            if not (least <= low and high <= most):
+                raise ValueError(
+                    f"{name} must lie in [{least:g}, {most:g}] but got [{low:g}, {high:g}]"
+                )
+        check_whole("budget", self.budget, least=1, most=_BUDGET)
         if self.sampler_name not in SAMPLERS:
             raise ValueError(
                 f"sampler must be one of {', '.join(SAMPLERS)} but got {self.sampler_name!r}"

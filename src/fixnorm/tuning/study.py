@@ -8,7 +8,7 @@ that no slot is lost or counted twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,9 @@ class Study:
         study: optuna.Study,
         distributions: Mapping[str, BaseDistribution],
         folder: Path | None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
-        self.optuna, self.folder = study, folder
+        self.optuna, self.folder, self.keep = study, folder, keep
         self._distributions = dict(distributions)
         self._numbers: dict[str, int] = {}
         self._ids: dict[str, int] = {}
@@ -77,7 +78,7 @@ class Study:
                 _check_settings(database, storage, name, settings)
         try:
             # Before the database is made: of several drivers that begin at once one wins.
-            with storage.owned(name), storage.opened() as database:
+            with storage.owned(name) as keep, storage.opened() as database:
                 with _understood(storage, name):
                     _check_settings(database, storage, name, settings)
                     study = optuna.create_study(
@@ -88,7 +89,7 @@ class Study:
                         sampler=sampler,
                     )
                     _check_direction(study)
-                    owned = cls(study, distributions, folder)
+                    owned = cls(study, distributions, folder, keep)
                 if _SETTINGS not in study.user_attrs:
                     study.set_user_attr(_SETTINGS, settings)
                 study.set_user_attr(_OWNER, this_process())

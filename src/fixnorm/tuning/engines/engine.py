@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from fixnorm.tuning.job import Ended, Job
 
-__all__ = ["Died", "Engine", "Refused"]
+__all__ = ["Died", "Engine", "Refused", "Unfinished"]
 
 
 @dataclass(frozen=True)
 class Died:
-    """The training was killed, or its machine was lost: worth another try."""
+    """The training was killed, or its machine was lost: no outcome, and worth another try."""
 
     reason: str
     killed: bool = False
     """By a signal or with its machine, rather than by an error of its own."""
+    log: Path | None = None
+    """Where its words are."""
 
 
 class Refused(ValueError):
     """A training that no other try would mend, such as one without its data."""
+
+
+class Unfinished(OSError):
+    """A training that came to no outcome: its trial stays open, for the next driver."""
 
 
 class Engine(Protocol):

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import multiprocessing
-import os
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, Protocol
 
-from fixnorm.training import leash
-from fixnorm.tuning.engines.engine import Died
+from fixnorm.training.machine import of_machine
+from fixnorm.training.numbers import brief
+from fixnorm.tuning.engines.engine import Died, Unfinished
+from fixnorm.tuning.engines.pool import end_pool, leashed_pool
 from fixnorm.tuning.job import Ended, Job
 
-__all__ = ["FunctionEngine", "Train", "ended", "failed", "steps_of"]
+__all__ = ["FunctionEngine", "Real", "Train", "check_callable", "ended", "failed", "steps_of"]
 
-Train = Callable[..., float | Mapping[str, float]]
+
+class Real(Protocol):
+    """A real number: Python's, numpy's, or a tensor of one element."""
+
+    def __float__(self) -> float: ...
+
+
+Train = Callable[..., Real | Mapping[str, Real]]
 
 
 def steps_of(job: Job, steps: int) -> int:
@@ -36,6 +44,7 @@ class FunctionEngine:
         self._running: dict[Future[Ended], Job] = {}
         self.error: Exception | None = None
         """The last exception of a training of this process."""
+        check_callable(train, ("lr", "alpha", "steps", *(["seed"] if seeds > 1 else [])))
         if workers > 1:
             try:
                 pickle.dumps(train)
@@ -44,7 +53,7 @@ class FunctionEngine:
                     "with workers > 1 `train` runs in other processes, which import it by name:"
                     " define it at the top level of a module, or use workers=1"
                 ) from None
-        self._pool = self._new_pool() if workers > 1 else None
+        self._pool = leashed_pool(workers) if workers > 1 else None
 
     @property
     def room(self) -> int:
@@ -63,7 +72,12 @@ class FunctionEngine:
         if self._pool is None:
             return [(job, self._here(job)) for job in self._taken()]
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
-        ends = [(self._running.pop(future), self._end(future)) for future in done]
+        ends: list[tuple[Job, Ended | Died]] = []
+        for future in sorted(done, key=lambda future: future.exception() is not None):
+            if ends and not isinstance(future.exception(), BrokenProcessPool | None):
+                continue  # a value is written down before an error may stop the search
+            job = self._running.pop(future)
+            ends.append((job, self._end(job, future)))
         if any(isinstance(end, Died) for _, end in ends):
             # One process was killed, and the pool with it: all of its trainings are lost.
             ends += [
@@ -72,7 +86,7 @@ class FunctionEngine:
             ]
             self._running.clear()
             self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._new_pool()
+            self._pool = leashed_pool(self._workers)
         return ends
 
     def progress(self, job: Job) -> float:
@@ -82,17 +96,7 @@ class FunctionEngine:
     def stop(self) -> None:
         """End the other processes; a function has no checkpoint to wait for."""
         if self._pool is not None:
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self._workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=leash.hold,
-            initargs=(str(os.getpid()),),
-        )
+            end_pool(self._pool)
 
     def _submitted(self, pool: ProcessPoolExecutor, job: Job) -> Future[Ended]:
         try:
@@ -113,16 +117,18 @@ class FunctionEngine:
         try:
             return _called(*self._call(job))
         except Exception as error:
-            self.error = error
-            return failed(error)
+            return self._raised(job, error)
 
-    def _end(self, future: Future[Ended]) -> Ended | Died:
+    def _raised(self, job: Job, error: Exception) -> Ended:
+        self.error = error
+        return failed(error, job.key)
+
+    def _end(self, job: Job, future: Future[Ended]) -> Ended | Died:
         error = future.exception()
         if isinstance(error, BrokenProcessPool):
             return Died("its process was killed", killed=True)
         if isinstance(error, Exception):
-            self.error = error
-            return failed(error)
+            return self._raised(job, error)
         return future.result()
 
 
@@ -132,18 +138,64 @@ def _called(train: Train, arguments: Mapping[str, Any]) -> Ended:
     return ended(found, seconds=round(time.monotonic() - started, 6))
 
 
-def ended(found: float | Mapping[str, float], *, seconds: float | None = None) -> Ended:
+def check_callable(train: object, names: Sequence[str]) -> None:
+    """Refuse, before anything is trained, what cannot be called by these keywords."""
+    if not callable(train):
+        raise ValueError(f"train must be a function but got {train!r}")
+    try:
+        inspect.signature(train).bind(**dict.fromkeys(names))
+    except TypeError as error:
+        raise ValueError(f"train must take the keywords {', '.join(names)}: {error}") from None
+    except ValueError:  # it does not say what it takes
+        return
+
+
+class NoNumber(ValueError):
+    """A training returned something else: a mistake of its function, not an outcome."""
+
+
+def ended(found: Real | Mapping[str, Real], *, seconds: float | None = None) -> Ended:
     """What a training returned, as the study wants it."""
     scale = None
     if isinstance(found, Mapping):
-        scale = found.get("largest_scale")
+        if "accuracy" not in found:
+            raise NoNumber(f"train returned a dict without 'accuracy': {brief(found)}")
+        largest = found.get("largest_scale")
+        scale = None if largest is None else _number(largest, "a largest_scale")
         found = found["accuracy"]
-    accuracy = float(found)
+    accuracy = _number(found, "an accuracy")
     if not math.isfinite(accuracy):
         return Ended(state="diverged", reason=f"train returned {accuracy}", seconds=seconds)
+    if scale is not None and not math.isfinite(scale):
+        scale = None  # not known: every slot is then trained
     return Ended(state="trained", accuracy=accuracy, largest_scale=scale, seconds=seconds)
 
 
-def failed(error: Exception) -> Ended:
-    """What a training raised."""
+def _number(found: object, what: str) -> float:
+    """Any real number, whoever makes it; text and truth values are none."""
+    plain = found
+    if hasattr(found, "item") and hasattr(found, "dtype"):  # of numpy or torch
+        try:
+            plain = found.item()
+        except (RuntimeError, TypeError, ValueError):
+            plain = None  # of several elements
+    if isinstance(plain, bool | str | bytes | complex) or not hasattr(plain, "__float__"):
+        raise NoNumber(f"train must return {what} that is one real number but got {brief(found)}")
+    try:
+        return float(plain)
+    except (TypeError, ValueError, OverflowError):
+        raise NoNumber(
+            f"train must return {what} that is one real number but got {brief(found)}"
+        ) from None
+
+
+def failed(error: Exception, what: str) -> Ended:
+    """What a training raised; where that is no outcome of it, the search cannot go on."""
+    if isinstance(error, NoNumber):
+        raise error
+    if of_machine(error):
+        raise Unfinished(
+            f"{what} ended for a reason of the machine, {type(error).__name__}: {error}; it stays"
+            " open: mend that, then the same call goes on"
+        ) from error
     return Ended(state="failed", reason=f"{type(error).__name__}: {error}")

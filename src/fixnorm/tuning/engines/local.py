@@ -28,7 +28,7 @@ class LocalEngine:
         self._devices = _devices(gpus)
         self._free = _shares(self._devices, workers, runs.processes)
         self._workers = workers
-        self._running: dict[Job, tuple[subprocess.Popen[bytes], list[str]]] = {}
+        self._running: dict[Job, tuple[subprocess.Popen[bytes], list[str], int]] = {}
 
     @property
     def room(self) -> int:
@@ -38,19 +38,20 @@ class LocalEngine:
     def start(self, job: Job) -> None:
         """Start its process, which dies with this one."""
         devices = self._free.pop()
+        said = self.runs.said(job)
         started = process.start(
             self.runs.command(job),
             self.runs.log_of(job),
             threads=self._threads,
             devices=",".join(devices) if self._devices else None,
         )
-        self._running[job] = started, devices
+        self._running[job] = started, devices, said
 
     def wait(self, seconds: float) -> list[tuple[Job, Ended | Died]]:
         """Look at the processes until one has ended."""
         deadline = time.monotonic() + seconds
         while True:
-            over = [job for job, (run, _) in self._running.items() if run.poll() is not None]
+            over = [job for job, (run, *_) in self._running.items() if run.poll() is not None]
             if over or time.monotonic() > deadline:
                 return [(job, self._end(job)) for job in over]
             time.sleep(_LOOK_EVERY)
@@ -61,13 +62,13 @@ class LocalEngine:
 
     def stop(self) -> None:
         """SIGTERM makes a training write its checkpoint and leave."""
-        process.stop(run for run, _ in self._running.values())
+        process.stop(run for run, *_ in self._running.values())
         self._running.clear()
 
     def _end(self, job: Job) -> Ended | Died:
-        run, devices = self._running.pop(job)
+        run, devices, said = self._running.pop(job)
         self._free.append(devices)
-        return self.runs.ended(job, run.returncode)
+        return self.runs.ended(job, run.returncode, since=said)
 
 
 def _devices(gpus: int) -> list[str]:

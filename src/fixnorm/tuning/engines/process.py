@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fixnorm.training import leash
@@ -57,11 +58,35 @@ def start(
         )
 
 
+def _wake(pid: int) -> None:
+    """Let a process and its descendants go on that somebody has stopped: asleep it cannot leave."""
+    for number in (pid, *_descendants(pid)):
+        with suppress(OSError):
+            os.kill(number, signal.SIGCONT)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Children, their children and so on, where the system tells."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        children = parents.get(left.pop(), [])
+        found += children
+        left += children
+    return found
+
+
 def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
     """SIGTERM makes a training write its checkpoint and leave."""
     processes = list(processes)
     for process in processes:
         process.send_signal(signal.SIGTERM)
+        if process.returncode is None:
+            _wake(process.pid)
     deadline = time.monotonic() + GRACE
     for process in processes:
         try:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ from fixnorm.tuning.engines.local import cores
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.run import Runs
 
-__all__ = ["RayEngine"]
+__all__ = ["RayEngine", "loopback"]
 
 _RETRIES = 3
 """Lost nodes and workers that Ray itself makes good, for each start of a training."""
 _ANSWER = 20.0
 """Seconds that a cluster has to answer; left to itself Ray tries for a quarter of an hour."""
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ROOMLESS = 600.0
 """Seconds to wait for nodes to come back when there is none left that a training fits on."""
 
@@ -55,7 +56,7 @@ class RayEngine:
         self.runs = runs
         self._asked = {"CPU": cpus, "GPU": gpus}
         self._ray = _imported()
-        self._running: dict[Job, Any] = {}
+        self._running: dict[Job, tuple[Any, int]] = {}
         self._ours = _connect(self._ray, address)
         if not self._places():
             there = self._there()
@@ -87,7 +88,8 @@ class RayEngine:
     def start(self, job: Job) -> None:
         """Hand the training to Ray, which starts it as soon as a node has room."""
         here = Path.cwd()
-        self._running[job] = self._train.remote(
+        said = self.runs.said(job)
+        task = self._train.remote(
             self.runs.command(job),
             here / self.runs.log_of(job),
             here / RunFolder(self.runs.folder_of(job)).lock,
@@ -95,15 +97,17 @@ class RayEngine:
             devices=None if self._asked["GPU"] else "",
             folder=here,
         )
+        self._running[job] = task, said
 
     def wait(self, seconds: float) -> list[tuple[Job, Ended | Died]]:
         """Ask Ray for the tasks that are over."""
-        waiting = list(self._running.values())
+        waiting = [task for task, _ in self._running.values()]
         first, _ = self._ray.wait(waiting, timeout=seconds)
         if not first:
             return []
         over, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        return [(job, self._end(job)) for job, task in list(self._running.items()) if task in over]
+        ready = [job for job, (task, _) in self._running.items() if task in over]
+        return [(job, self._end(job)) for job in ready]
 
     def progress(self, job: Job) -> float:
         """The share of its epochs."""
@@ -111,7 +115,7 @@ class RayEngine:
 
     def stop(self) -> None:
         """Cancelling a task makes its training write a checkpoint and leave."""
-        tasks = list(self._running.values())
+        tasks = [task for task, _ in self._running.values()]
         for task in tasks:
             self._ray.cancel(task)
         if tasks:
@@ -122,13 +126,14 @@ class RayEngine:
             self._ray.shutdown()
 
     def _end(self, job: Job) -> Ended | Died:
-        task = self._running.pop(job)
+        task, said = self._running.pop(job)
         try:
             code = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
-            return Died(" ".join(str(cause).split()) or type(cause).__name__, killed=True)
-        return self.runs.ended(job, code)
+            reason = " ".join(str(cause).split()) or type(cause).__name__
+            return self.runs.died(job, reason, killed=True)
+        return self.runs.ended(job, code, since=said)
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -164,7 +169,7 @@ def _connect(ray: Any, address: str | None) -> bool:
     new = {"num_cpus": cores(), "object_store_memory": 100_000_000} if address == "local" else {}
     if address != "local":
         _check_cluster(address)
-    with _handlers_kept():
+    with _handlers_kept(), loopback() if address == "local" else nullcontext():
         try:
             ray.init(
                 address=address,
@@ -176,6 +181,28 @@ def _connect(ray: Any, address: str | None) -> bool:
         except (OSError, RuntimeError, ValueError) as error:
             raise ValueError(f"no Ray at {address}: {_last_line(str(error))}") from None
     return True
+
+
+@contextmanager
+def loopback() -> Iterator[None]:
+    """Let a Ray that is started here listen to this machine alone.
+
+    Left to itself it opens ports on every interface for whoever comes; asked for 127.0.0.1 it
+    takes the machine's address instead. This switch of its own is off on other systems.
+    """
+    from ray._private import ray_constants
+
+    before = os.environ.get(_CLUSTERS), getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    os.environ[_CLUSTERS] = "0"  # for the processes that it starts
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before[1]
+        if before[0] is None:
+            del os.environ[_CLUSTERS]
+        else:
+            os.environ[_CLUSTERS] = before[0]
 
 
 def _check_cluster(address: str) -> None:

@@ -1,0 +1,53 @@
+"""While a command is loaded: torch alone takes seconds, and gigabytes of address space.
+
+Ctrl-C then ends it at once, as nothing can be lost; memory that does not suffice is one line.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+
+__all__ = ["started"]
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"fixnorm: interrupted\n")
+    os._exit(128 + number)
+
+
+def _is_command() -> bool:
+    """Whether this process is ``fixnorm`` or ``python -m fixnorm``."""
+    words = getattr(sys, "orig_argv", [])
+    module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
+    return module == ["fixnorm"] or os.path.basename((sys.argv or [""])[0]) == "fixnorm"
+
+
+def _no_room(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    said = str(error)
+    lacking = isinstance(error, MemoryError) or "map segment" in said or "allocate" in said
+    if not lacking or "--debug" in sys.argv:
+        sys.__excepthook__(kind, error, trace)
+        return
+    line = f"fixnorm: not enough memory to load the command ({said or kind.__name__}): free some,"
+    os.write(2, f"{line} or raise the limit (ulimit -v)\n".encode(errors="replace"))
+    os._exit(2)
+
+
+def started() -> None:
+    """From here on Ctrl-C is an exception, as everywhere."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if _is_command():
+    sys.excepthook = _no_room
+if (
+    _is_command()
+    and threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, _leave)

@@ -1,0 +1,40 @@
+"""A pool of processes that cannot outlive this one, and that Ctrl-C does not reach."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+
+from fixnorm.training import leash
+
+__all__ = ["end_pool", "leashed_pool"]
+
+
+def leashed_pool(workers: int, *, threads: int | None = None) -> ProcessPoolExecutor:
+    """Fresh processes: a fork of one that has used torch's threads may hang."""
+    return ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(str(os.getpid()), threads),
+    )
+
+
+def end_pool(pool: ProcessPoolExecutor) -> None:
+    """End its processes now, whatever they are at."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(parent: str, threads: int | None) -> None:
+    if os.getppid() != int(parent):
+        os._exit(1)  # an exception here would be shown to whoever is left
+    leash.hold(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the parent
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
