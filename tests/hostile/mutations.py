@@ -159,7 +159,7 @@ def _spoilt(draw: st.DrawFn, content: Any, at: tuple[Any, ...]) -> Any:
         inside.insert(last, copy.deepcopy(inside[last]))
     elif how == "nest":
         inside[last] = draw(st.sampled_from([[inside[last]], {"x": inside[last]}]))
-    elif how == "scale" and isinstance(inside[last], int | float):
+    elif how == "scale" and isinstance(inside[last], int | float) and abs(inside[last]) < 1e200:
         inside[last] = inside[last] * draw(st.sampled_from([-1, 0, 1e-9, 1.5, 100, 1e12]))
     else:
         inside[last] = copy.deepcopy(draw(st.sampled_from(STRANGE)))
