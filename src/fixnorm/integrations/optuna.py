@@ -14,6 +14,7 @@ from fixnorm.integrations.needs import missing
 try:
     import optuna
 
+    from fixnorm.training.numbers import brief
     from fixnorm.tuning.engines.function import Real, ended, failed
     from fixnorm.tuning.job import Job
     from fixnorm.tuning.plan import PAPER, SearchSpace
@@ -54,6 +55,8 @@ def optimize(
         plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win.
         margin: of ``unimodal``, the difference in accuracy that noise does not explain.
     """
+    if not callable(objective):
+        raise ValueError(f"objective must be a function of a trial but got {brief(objective)}")
     search = PlanSearch(study, space=space, plan=plan, margin=margin)
     while (trial := search.ask()) is not None:
         try:
@@ -79,6 +82,8 @@ class PlanSearch:
         plan: Literal["paper", "unimodal"] = "paper",
         margin: float = MARGIN,
     ) -> None:
+        if not isinstance(study, optuna.Study):
+            raise ValueError(f"study must be one of optuna.create_study but got {brief(study)}")
         strategy = PlanStrategy(space=space, plan=plan, margin=margin)
         settings = {
             "method": strategy.method,
@@ -142,6 +147,8 @@ class PlanSearch:
         return best
 
     def _taken(self, trial: optuna.Trial) -> Job:
+        if not isinstance(trial, optuna.Trial):
+            raise ValueError(f"trial must be one that ask() gave but got {brief(trial)}")
         if trial.number not in self._running:
             raise ValueError(f"trial {trial.number} is not under way: tell what was asked, once")
         return self._running.pop(trial.number)

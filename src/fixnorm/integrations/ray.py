@@ -16,6 +16,7 @@ try:
     import optuna
 
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
+    from fixnorm.training.numbers import brief, check_number, check_whole
     from fixnorm.tuning.engines.engine import Unfinished
     from fixnorm.tuning.engines.function import Train, check_callable
     from fixnorm.tuning.engines.ray_tasks import loopback
@@ -59,8 +60,14 @@ def optimize(
         plan: as there.
         margin: as there.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1 but got {steps}")
+    check_whole("steps", steps, least=1, most=10**15)
+    check_whole("retries", retries, least=0, most=10**6)
+    for name, amount in (("cpus", cpus), ("gpus", gpus)):
+        check_number(name, amount)
+        if not 0 <= amount <= 1e6:
+            raise ValueError(f"{name} must lie in [0, 1e6] but got {amount:g}")
+    if not isinstance(space, SearchSpace):
+        raise ValueError(f"space must be a SearchSpace but got {brief(space)}")
     check_callable(train, ("lr", "alpha", "steps", *(["seed"] if space.seeds > 1 else [])))
     search = PlanSearch(study, space=space, plan=plan, margin=margin)
     if not ray.is_initialized():

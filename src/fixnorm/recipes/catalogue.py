@@ -10,6 +10,7 @@ from fixnorm.groups import Method
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
 from fixnorm.recipes.small import SMALL
+from fixnorm.training.numbers import brief
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["get", "groups", "names"]
@@ -38,9 +39,12 @@ def get(name: str, method: Method | None = None) -> Recipe:
 
     Each method has settings of its own: ask for it here rather than change it afterwards.
     """
+    for what, value in (("name", name), ("method", method)):
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{what} of a recipe must be a text but got {brief(value)}")
     row = _RECIPES.get(name)
     if row is None:
-        near = get_close_matches(name.lower(), names(), n=4, cutoff=0.5)
+        near = get_close_matches(str(name).lower(), names(), n=4, cutoff=0.5)
         hint = f"nearest are {', '.join(near)}" if near else f"one of {', '.join(names())}"
         raise ValueError(f"unknown recipe {name!r}: {hint}")
     method = method or "fixnorm"

@@ -11,7 +11,7 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from fixnorm.groups import Method
-from fixnorm.training.numbers import check_number, check_whole
+from fixnorm.training.numbers import brief, check_number, check_whole
 from fixnorm.tuning.plan import LR, PAPER, SearchSpace, paper
 from fixnorm.tuning.sources import Plan, PlanSource, SamplerSource, Source
 from fixnorm.tuning.study import Study
@@ -75,8 +75,10 @@ class PlanStrategy:
     trains: Method = "fixnorm"
 
     def __post_init__(self) -> None:
-        if self.plan not in PLANS:
-            raise ValueError(f"plan must be {' or '.join(PLANS)} but got {self.plan!r}")
+        if not isinstance(self.space, SearchSpace):
+            raise ValueError(f"space must be a SearchSpace but got {brief(self.space)}")
+        if not isinstance(self.plan, str) or self.plan not in PLANS:
+            raise ValueError(f"plan must be {' or '.join(PLANS)} but got {brief(self.plan)}")
         check_number("margin", self.margin)
         if not 0 <= self.margin <= _MARGIN:
             raise ValueError(f"margin must lie in [0, {_MARGIN:g}] but got {self.margin:g}")
