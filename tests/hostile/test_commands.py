@@ -55,6 +55,7 @@ BASE = {
     "replay": ["replay", str(LANDSCAPE), "--strategies", "paper"],
     "reproduce": ["reproduce", "fig2", "--dry-run"],
     "export": ["export", "run"],
+    "fold": ["fold", "in.pt", "out.pt"],
 }
 """A command line of each that is right, but for what is then added."""
 RIVAL = ("--method", "bo-weight-decay")

@@ -71,7 +71,7 @@ def checkpoint(tmp_path: Path) -> tuple[Path, nn.Module, nn.Module]:
     "Leaving FixNorm",
     "timm: `--initial-checkpoint`, `validate.py`, EMA weights",
     "how to",
-    "`fixnorm fold checkpoint.pth.tar plain.pth.tar`",
+    "`fixnorm fold model_best.pth.tar plain.pth`",
 )
 def test_timms_checkpoint(
     checkpoint: tuple[Path, nn.Module, nn.Module],
@@ -169,7 +169,7 @@ def folder_of_transformers(folder: Path) -> nn.Module:
     "Leaving FixNorm",
     "transformers: `from_pretrained` of a folder saved unfolded",
     "how to",
-    "`fixnorm fold IN OUT`",
+    "`fixnorm fold checkpoint-500 plain --alpha 1`",
 )
 def test_a_folder_of_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = folder_of_transformers(tmp_path / "in")

@@ -23,7 +23,8 @@ LABELS = "gtFine/train/town/town_000001_000000_gtFine_labelIds.png"
 
 def command(recipe: Recipe, data: Path, out: Path, *extra: str) -> list[str]:
     arguments = ["train", recipe.name, "--data", str(data), "--out", str(out), "--no-tensorboard"]
-    return [*arguments, *as_options(recipe), *extra]
+    own = {setting.partition("=")[0] for setting in extra}  # a setting is given once
+    return [*arguments, *as_options(recipe, without=own), *extra]
 
 
 def answered(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> tuple[int, str]:

@@ -134,11 +134,11 @@ def test_rebuilt_and_exported_models_compute_what_the_run_s_does(
 
 
 def test_only_the_head_is_capped(tmp_path: Path) -> None:
-    recipe = recipe_of("tinynet-se", "fixnorm", alpha=0.25)
+    recipe = recipe_of("tinynet-se", "fixnorm", alpha=0.5)
     rebuilt = rebuild(write_run(tmp_path / "run", recipe, trained(recipe)))
     head = find_head(rebuilt)
     assert is_capped(head)
-    assert head.alpha == 0.25
+    assert head.alpha == 0.5
     assert [m for m in rebuilt.modules() if is_capped(m)] == [head]
     assert sum(is_scaled(m) for m in rebuilt.modules()) == 1 + 2 * 8  # two layers an SE block
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from postgres import PASSWORD, Server, server
 from searches import KEYS, gone, start, trainings
 
 from fixnorm.training.lock import InUse
+from fixnorm.tuning.plan import PAPER
 from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import Study, read_studies
@@ -129,7 +131,7 @@ def test_one_database_for_many_folders(server: Server, tmp_path: Path) -> None:
         with Study.owned(
             storage,
             name,
-            settings={"method": "fixnorm", "strategy": "paper"},
+            settings={"method": "fixnorm", "strategy": "paper", "space": asdict(PAPER)},
             distributions={},
             folder=tmp_path / folder / "fixnorm-paper",
         ):
@@ -138,7 +140,7 @@ def test_one_database_for_many_folders(server: Server, tmp_path: Path) -> None:
     owned("first", "a")
     owned("first", "a")
     with pytest.raises(
-        ValueError, match=r"settings: folder \(.*a/fixnorm-paper there, .*b/fixnorm"
+        ValueError, match=r"settings: folder \(.*/a/fixnorm-paper.* there, .*/b/fixnorm"
     ):
         owned("first", "b")
     owned("second", "b")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from fixnorm.layers import checked_alpha
 
@@ -48,7 +49,7 @@ def fold(
     # Here, so that the other commands start without what only this one needs.
     from fixnorm.commands.folding import fold_file
 
-    with Console(stderr=True).status(f"folding {source}"):
+    with Console(stderr=True).status(escape(f"folding {source}")):
         done = fold_file(source, out, alpha=_parsed(alpha), heads=tuple(head or ()), force=force)
     for part in done.parts:
         names = [

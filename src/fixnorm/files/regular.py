@@ -12,6 +12,7 @@ __all__ = ["kind_of", "open_regular", "read_regular", "regular"]
 
 MOST = 2**28
 """Bytes of a file of ours."""
+_NOWHERE = "a link that leads nowhere"
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -36,7 +37,7 @@ def kind_of(path: str | Path) -> str:
     except FileNotFoundError:
         if not os.path.islink(path):
             raise
-        return "a link that leads nowhere"
+        return _NOWHERE
     except OSError as error:
         return "a link to itself" if error.errno == errno.ELOOP else "no regular file"
 
@@ -44,6 +45,8 @@ def kind_of(path: str | Path) -> str:
 def open_regular(path: str | Path) -> BinaryIO:
     """A regular file to read; anything else is an ``OSError`` without a number, at once."""
     if not regular(path):
+        if not os.path.lexists(path) or kind_of(path) == _NOWHERE:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         raise _refusal(path, f"it is {kind_of(path)}")
     # Should it have become a pipe by now, opening it still does not wait.
     return open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
