@@ -25,8 +25,16 @@ from torch import Tensor, nn
 from fixnorm.checks import need_module
 from fixnorm.conversion import forget_conversion
 from fixnorm.fast_paths import restore_fast_paths
-from fixnorm.layers import CAP, checked_alpha, is_capped, is_scaled, unscale_, with_norm
-from fixnorm.norm import is_sharded, joint_norm, local
+from fixnorm.layers import (
+    CAP,
+    checked_alpha,
+    folded_weight,
+    is_capped,
+    is_scaled,
+    unscale_,
+    whole,
+)
+from fixnorm.norm import local
 
 __all__ = ["fold", "fold_state_dict"]
 
@@ -177,7 +185,7 @@ def fold_with(state: Mapping[str, Any], caps: Mapping[str, float]) -> dict[str, 
         _refuse_other_scales(scales)
         for key, scale in scales.items():
             if scale is not None:
-                plain |= dict.fromkeys(scales, _folded(state[key], scale))
+                plain |= dict.fromkeys(scales, folded_weight(state[key], scale))
                 break
 
     folded = OrderedDict(
@@ -223,21 +231,12 @@ def _fold_in_place(
         state._metadata = folded._metadata  # type: ignore[attr-defined]
 
 
-def _folded(weight: Tensor, scale: Tensor) -> Tensor:
-    weight = weight.detach()
-    if is_sharded(weight):
-        factor = scale / joint_norm([weight])
-        return weight * (factor.to(weight.dtype).item() if factor.isfinite() else 1.0)
-    return with_norm(weight, scale.to(weight.device)) if weight.any() else weight.clone()
-
-
 def _scale(state: Mapping[str, Any], name: str, cap: float) -> Tensor:
     return _whole(state, name, "g").clamp(-cap, cap)
 
 
 def _whole(state: Mapping[str, Any], name: str, own: str) -> Tensor:
-    tensor: Tensor = state[_join(name, own)].detach()
-    return tensor.full_tensor() if is_sharded(tensor) else tensor
+    return whole(state[_join(name, own)])
 
 
 def _cap(state: Mapping[str, Any], name: str, alpha: float) -> float:

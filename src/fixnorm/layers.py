@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from fixnorm.norm import frobenius
+from fixnorm.norm import frobenius, is_sharded, joint_norm
 
 __all__ = [
     "FixNormConv1d",
@@ -284,6 +284,25 @@ def with_norm(weight: Tensor, scale: Tensor) -> Tensor:
     return weight * (scale / frobenius(weight)).to(weight.dtype)
 
 
+@torch.no_grad()
+def folded_weight(weight: Tensor, scale: Tensor) -> Tensor:
+    """W / ‖W‖ · s as a tensor of its own; zero stays zero. A collective where W is sharded."""
+    weight = weight.detach()
+    if not is_sharded(weight):
+        return with_norm(weight, scale.to(weight.device)) if weight.any() else weight.clone()
+    # Of the whole weight: what one process holds of it may be zero, or nothing.
+    norm = joint_norm([weight])
+    return (
+        weight * (scale.to(norm.device) / norm).to(weight.dtype).item() if norm else weight.clone()
+    )
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor, detached, also where it is sharded: then it is a collective."""
+    tensor = tensor.detach()
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
 def can_be_scaled(layer: nn.Module) -> bool:
     """Whether ``scale_`` may take the layer: one that computes what its plain base does.
 
@@ -332,8 +351,8 @@ def unscale_(layer: nn.Module) -> None:
     """Turn a scaled layer back into the plain one that computes the same, in place."""
     assert is_scaled(layer)
     trainable = layer.weight.requires_grad
-    weight = layer.effective_weight() if layer.weight.any() else layer.weight  # zero stays zero
-    folded = nn.Parameter(weight.detach(), requires_grad=trainable)
+    weight = folded_weight(layer.weight, whole(layer.effective_scale()))
+    folded = nn.Parameter(weight, requires_grad=trainable)
     plain_class = layer.__dict__.pop("_plain_class", None) or _plain_base(layer)
     layer.__dict__.pop("_alpha", None)
     del layer.g
