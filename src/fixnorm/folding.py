@@ -64,7 +64,8 @@ def refuse_untying(model: nn.Module) -> None:
     for name, module in model.named_modules():
         for own, parameter in module._parameters.items():
             if parameter is not None:
-                scale = module.effective_scale() if is_scaled(module) and own == "weight" else None
+                scaled = is_scaled(module) and own == "weight"
+                scale = whole(module.effective_scale()) if scaled else None
                 owners[id(parameter)][_join(name, own)] = scale
     for scales in owners.values():
         _refuse_other_scales(scales)

@@ -292,9 +292,8 @@ def folded_weight(weight: Tensor, scale: Tensor) -> Tensor:
         return with_norm(weight, scale.to(weight.device)) if weight.any() else weight.clone()
     # Of the whole weight: what one process holds of it may be zero, or nothing.
     norm = joint_norm([weight])
-    return (
-        weight * (scale.to(norm.device) / norm).to(weight.dtype).item() if norm else weight.clone()
-    )
+    factor = (scale.to(norm.device) / norm).to(weight.dtype).item() if norm else 1.0
+    return weight * factor
 
 
 def whole(tensor: Tensor) -> Tensor:
