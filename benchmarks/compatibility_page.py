@@ -65,8 +65,12 @@ def _marks(file: Path) -> list[Tried]:
 
 
 def _table(area: str, marks: list[Tried]) -> str:
-    rows = [f"| {m.what} | {m.verdict} | {m.note} | `{m.test}` |" for m in marks if m.area == area]
-    head = [f"\n## {area}\n", "| what | verdict | how, or why not | test |", "|---|---|---|---|"]
+    rows = [
+        f"| {m.what} | {m.verdict} | {m.note} | `{m.test.partition('::')[0]}` |"
+        for m in marks
+        if m.area == area
+    ]
+    head = [f"\n## {area}\n", "| what | verdict | how, or why not | tests |", "|---|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"
 
 

@@ -33,7 +33,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, *, steps: int) -> 
     "Trainers",
     "timm: `create_optimizer_v2`",
     "works",
-    "`fixnorm.integrations.timm.create_optimizer_v2`",
+    "`integrations.timm`",
 )
 @pytest.mark.parametrize("opt", ["sgd", "momentum", "adamw", "lamb", "lookahead_sgd"])
 def test_every_step_ends_at_the_target(seen: Rescales, opt: str) -> None:
