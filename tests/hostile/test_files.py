@@ -171,6 +171,32 @@ def test_damaged_json(name: str, originals: Path, place: Path) -> None:
     fuzz(damaged_json(content) | damaged_json(content) | damaged_bytes(clean), check)
 
 
+WHOLE = {
+    "nothing": b"",
+    "not text": b"\xff\xfe\x00{",
+    "latin-1": '{"name": "é"}'.encode("latin-1"),
+    "a list without end": b"[" * 10_000 + b"]" * 10_000,
+    "an object without end": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "a number without end": b"1" * 1_000_000,
+    "no number": b'{"name": NaN, "lr": Infinity}',
+    "a list": b"[]",
+    "null": b"null",
+    "two of them": b"{}{}",
+}
+"""In place of a whole file: never what any of ours is."""
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_another_file_in_place_of_ours(name: str, place: Path) -> None:
+    for kind, content in WHOLE.items():
+        for arguments in COMMANDS[name]:
+            (place / name).write_bytes(content)
+            answer = answered(arguments, place)
+            kept(answer)
+            assert answer.code == 2, f"{kind}: {answer}"
+            clear(place)
+
+
 def clear(place: Path) -> None:
     """Take away what a command that was content has made."""
     shutil.rmtree(place / "out", ignore_errors=True)
