@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
 
 from fixnorm.training import leash
 
 __all__ = ["end_pool", "leashed_pool"]
 
 
+class _Process(SpawnProcess):
+    """Starts deaf to Ctrl-C: while it loads it could only answer with a traceback."""
+
+    def start(self) -> None:
+        """As ever; the signal waits here meanwhile."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
 def leashed_pool(workers: int, *, threads: int | None = None) -> ProcessPoolExecutor:
     """Fresh processes: a fork of one that has used torch's threads may hang."""
     return ProcessPoolExecutor(
         workers,
-        mp_context=multiprocessing.get_context("spawn"),
+        mp_context=_Context(),
         initializer=_begin,
         initargs=(str(os.getpid()), threads),
     )
@@ -34,6 +50,7 @@ def _begin(parent: str, threads: int | None) -> None:
         os._exit(1)  # an exception here would be shown to whoever is left
     leash.hold(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the parent
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if threads is not None:
         import torch
 
