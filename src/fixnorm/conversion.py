@@ -27,6 +27,7 @@ from fixnorm.layers import (
     checked_alpha,
     is_capped,
     is_scaled,
+    outputs_of,
     scale_,
 )
 from fixnorm.matrices import Matrix, matrices
@@ -300,7 +301,7 @@ def _heads(
             )
         if why_not := _bypassed(model, row) or (None if row.called else _NOT_CALLED):
             raise ValueError(f"{name} cannot be the head: {why_not}")
-        if given is None and _outputs(layer) == 1:
+        if given is None and outputs_of(layer) == 1:
             raise ValueError(
                 f"{name} has one output, as a value or a regression has: it is not taken for "
                 f"the head of a classifier by itself. Name it if it is meant, head={name!r}, "
@@ -402,12 +403,6 @@ def _bypassed(model: nn.Module, row: AuditRow) -> str | None:
     if row.bypassed_in_eval and not all(has_fast_path_switch(model, name) for name in owners):
         return "evaluation mode uses its weight without the layer being called"
     return None
-
-
-def _outputs(layer: nn.Module) -> int:
-    """How many numbers the layer gives for an example or a position."""
-    found = getattr(layer, "out_features", None) or getattr(layer, "out_channels", None)
-    return int(found or 0)
 
 
 def _cannot_be_scaled(row: AuditRow, owners: list[nn.Module]) -> str | None:

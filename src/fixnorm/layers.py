@@ -64,8 +64,7 @@ class _Scaled(nn.Module):
     @property
     def outputs(self) -> int:
         """C: classes of a head, output channels of a convolution."""
-        channels: int = getattr(self, "out_features", 0) or self.out_channels  # type: ignore[assignment]
-        return channels
+        return outputs_of(self)
 
     def effective_scale(self) -> Tensor:
         """The norm of the weight that the layer applies, with its sign, shape (1,)."""
@@ -277,6 +276,11 @@ _CAPPED: dict[type[nn.Module], type[_Capped]] = {
 }
 PLAIN = tuple(_SCALED)
 """The plain layers that have a scaled form."""
+
+
+def outputs_of(layer: nn.Module) -> int:
+    """How many numbers a layer gives for an example or a position."""
+    return int(getattr(layer, "out_features", 0) or getattr(layer, "out_channels", 0))
 
 
 def with_norm(weight: Tensor, scale: Tensor) -> Tensor:

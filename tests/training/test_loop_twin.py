@@ -33,7 +33,8 @@ from fixnorm.training.rebuild import rebuild
         {"label_smoothing": 0.0},
         {"label_smoothing": 0.4},
         {"warmup_epochs": 0},
-        {"warmup_epochs": 1.5},
+        # at lr 0.05 rounding takes one activation to the other side of zero, on some machines
+        {"warmup_epochs": 1.5, "lr": 0.02},
         {"momentum": 0.0},
         {"weight_decay": 0.05},
         {"clip": 0.2},
@@ -47,15 +48,14 @@ from fixnorm.training.rebuild import rebuild
     ids=lambda changes: ",".join(f"{k}={v}" for k, v in changes.items()) or "as it is",
 )
 def test_a_run_is_the_training_written_out(tmp_path: Path, changes: dict[str, Any]) -> None:
-    recipe = small(method="weight-decay", lr=0.05, channels_last=False, **changes)
+    recipe = small(**{"method": "weight-decay", "lr": 0.05, "channels_last": False} | changes)
     seen = Steps()
     result = trained(recipe, tmp_path / "run", seen)
     twin = Twin(recipe)
     assert seen.lr == pytest.approx(twin.lrs, rel=1e-12)
     assert seen.loss == pytest.approx(twin.losses, rel=1e-4)
     evaluated = twin.evaluated()
-    # Rounding differs from machine to machine, and training makes more of it: 2.4e-4 was seen.
-    assert_close(weights_of(tmp_path / "run"), evaluated.state_dict(), 1e-3)
+    assert_close(weights_of(tmp_path / "run"), evaluated.state_dict(), 1e-4)
     assert result["accuracy"] == pytest.approx(accuracy(evaluated, twin.data), abs=1e-9)
 
 
