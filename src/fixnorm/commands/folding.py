@@ -97,7 +97,7 @@ def fold_file(
 
 def _check_places(source: Path, out: Path, *, force: bool) -> None:
     if not source.exists():
-        raise ValueError(f"there is no {source}")
+        raise ValueError(f"there is no {source}: give a checkpoint, or a folder of transformers")
     if source.resolve() == out.resolve():
         raise ValueError(f"{out} is the checkpoint itself, which can resume: give another place")
     if not source.is_dir() and out.suffix not in _FORMATS:
