@@ -17,14 +17,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from fixnorm.evidence.record import Record, read_record
+from fixnorm.evidence.shown import SHOW, Shown
+from fixnorm.evidence.shown.stored import Fig2, Searched, Table1, Table2
+from fixnorm.evidence.shown.table1 import fresh_difference
+from fixnorm.evidence.write import about
 from fixnorm.report.drawing import png
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
-from fixnorm.reproduce.record import Record, read_record
-from fixnorm.reproduce.shown import SHOW, Shown
-from fixnorm.reproduce.shown.stored import Fig2, Searched, Table1, Table2
-from fixnorm.reproduce.shown.table1 import fresh_difference
-from fixnorm.reproduce.write import about
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results" / "reproduce"

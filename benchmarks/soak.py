@@ -32,15 +32,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-for folder in ("tests/tuning", "tests/training"):
-    sys.path.insert(0, str(ROOT / folder))
-
-from postgres import running  # type: ignore[import-not-found]  # noqa: E402
-from searches import gone, trainings  # type: ignore[import-not-found]  # noqa: E402
-from small_disk import SmallDisk  # type: ignore[import-not-found]  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
 
 from fixnorm.tuning.storage import Storage  # noqa: E402
 from fixnorm.tuning.study import read_studies  # noqa: E402
+from helpers.postgres import running  # type: ignore[import-not-found]  # noqa: E402
+from helpers.searches import gone, trainings  # type: ignore[import-not-found]  # noqa: E402
+from helpers.small_disk import SmallDisk  # type: ignore[import-not-found]  # noqa: E402
 
 SEARCH = (
     *("--set", "epochs=10", "--set", "warmup_epochs=0", "--set", "train_per_class=60"),

@@ -28,10 +28,10 @@ import fixnorm
 from fixnorm import recipes
 from fixnorm.data import Batch, Data, open_data
 from fixnorm.models import create
+from fixnorm.system.interrupt import Interrupt
 from fixnorm.training import ClassificationRecipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
 from fixnorm.training.folder import RunFolder
-from fixnorm.training.interrupt import Interrupt
 from fixnorm.training.loop import _Run
 from fixnorm.training.setup import build
 from fixnorm.training.tasks import Metric

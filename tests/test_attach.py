@@ -12,7 +12,7 @@ from torch import nn
 
 import fixnorm
 from fixnorm.groups import TARGET
-from small_nets import MobileNet, ResNet, learnable_batches, true_norm
+from helpers.small_nets import MobileNet, ResNet, learnable_batches, true_norm
 
 
 def converted(alpha: float = 1.0) -> ResNet:

@@ -16,7 +16,7 @@ import torch.fx
 from torch import Tensor, nn
 
 import fixnorm
-from small_nets import changed, state
+from helpers.small_nets import changed, state
 
 
 def conv_bn(i: int, o: int) -> nn.Sequential:

@@ -19,7 +19,7 @@ import fixnorm
 from fixnorm.averages import measure_average, project_average_
 from fixnorm.batch_statistics import update_statistics_
 from fixnorm.groups import TARGET
-from small_nets import GroupNet, ResNet, changed, learnable_batches, state, true_norm
+from helpers.small_nets import GroupNet, ResNet, changed, learnable_batches, state, true_norm
 
 EMA, SWA = get_ema_multi_avg_fn(0.9), get_swa_multi_avg_fn()
 

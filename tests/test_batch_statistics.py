@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fixnorm.batch_statistics import update_statistics_
-from small_nets import ResNet, changed, learnable_batches, state
+from helpers.small_nets import ResNet, changed, learnable_batches, state
 
 
 def test_statistics_by_hand() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 import fixnorm
-from small_nets import MobileNet, ResNet
+from helpers.small_nets import MobileNet, ResNet
 
 
 def converted() -> ResNet:

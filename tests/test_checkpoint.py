@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 import fixnorm
 from fixnorm.groups import TARGET
-from small_nets import ResNet, learnable_batches, true_norm
+from helpers.small_nets import ResNet, learnable_batches, true_norm
 
 Pair = tuple[ResNet, torch.optim.Optimizer]
 

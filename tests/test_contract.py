@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from small_nets import MobileNet, ResNet, learnable_batches, true_norm
+from helpers.small_nets import MobileNet, ResNet, learnable_batches, true_norm
 
 ALPHA = 0.6
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.conversion import conversion_of
-from small_nets import GroupNet, MobileNet, ResNet
+from helpers.small_nets import GroupNet, MobileNet, ResNet
 
 
 def test_roles_decide() -> None:

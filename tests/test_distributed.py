@@ -22,7 +22,7 @@ import fixnorm
 from fixnorm.groups import TARGET
 from fixnorm.norm import local
 from fixnorm.telemetry import Figures
-from small_nets import GroupNet, learnable_batches, true_norm
+from helpers.small_nets import GroupNet, learnable_batches, true_norm
 
 STEPS, WORLD = 6, 2
 

@@ -18,7 +18,7 @@ import fixnorm
 from fixnorm.conversion import conversion_of
 from fixnorm.folding import folded_state_dicts
 from fixnorm.layers import scale_
-from small_nets import MobileNet, ResNet
+from helpers.small_nets import MobileNet, ResNet
 
 IMAGES = torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(3))
 

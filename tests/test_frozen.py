@@ -11,7 +11,7 @@ from torch import nn
 
 import fixnorm
 from fixnorm.norm import rescale_
-from small_nets import IMAGES, ResNet, learnable_batches, true_norm
+from helpers.small_nets import IMAGES, ResNet, learnable_batches, true_norm
 
 
 def started(scope: Any = "global", **options: Any) -> tuple[ResNet, torch.optim.SGD]:

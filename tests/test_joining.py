@@ -12,7 +12,7 @@ from torch import nn
 
 import fixnorm
 from fixnorm.groups import FIXED, SPHERE, TARGET
-from small_nets import ResNet, learnable_batches, true_norm
+from helpers.small_nets import ResNet, learnable_batches, true_norm
 
 
 def backbone(model: ResNet) -> list[nn.Module]:

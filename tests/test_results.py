@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from fixnorm.reproduce.record import read_record
-from fixnorm.reproduce.shown import SHOW
-from fixnorm.tuning.landscape import Landscape
+from fixnorm.evidence.landscapes import Landscape
+from fixnorm.evidence.record import read_record
+from fixnorm.evidence.shown import SHOW
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "results" / "reproduce").glob("*.json"))

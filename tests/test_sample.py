@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from small_nets import GroupNet, MobileNet, ResNet
+from helpers.small_nets import GroupNet, MobileNet, ResNet
 
 
 def stages(count: int) -> nn.Sequential:

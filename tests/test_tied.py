@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from small_nets import true_norm
+from helpers.small_nets import true_norm
 
 WORDS, WIDTH = 11, 8
 TOKENS = torch.arange(4 * 6).reshape(4, 6) % WORDS

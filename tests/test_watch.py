@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fixnorm
 from fixnorm import watch
-from small_nets import ResNet, learnable_batches, true_norm
+from helpers.small_nets import ResNet, learnable_batches, true_norm
 
 
 def started(

@@ -12,7 +12,7 @@ def main() -> None:
     """Run the command line; say what to install where its libraries are missing."""
     try:
         from fixnorm.commands import run
-        from fixnorm.training.words import guard
+        from fixnorm.system.words import guard
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise

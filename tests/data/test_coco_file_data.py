@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dense_sets import annotation_path, box, make_coco, write_annotations
 
 from fixnorm.data import DataError, DetectionSettings, open_detection
+from helpers.dense_sets import annotation_path, box, make_coco, write_annotations
 
 Content = dict[str, Any]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from dense_sets import assert_same, make_cityscapes, make_coco, samples
 
 from fixnorm.data import (
     Batch,
@@ -19,6 +18,7 @@ from fixnorm.data import (
     open_segmentation,
     pictures,
 )
+from helpers.dense_sets import assert_same, make_cityscapes, make_coco, samples
 
 Dense = SegmentationData | DetectionData
 Open = Callable[..., Dense]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from dense_sets import assert_same
 
 from fixnorm.data import (
     DetectionSettings,
@@ -14,6 +13,7 @@ from fixnorm.data import (
     open_detection,
     open_segmentation,
 )
+from helpers.dense_sets import assert_same
 
 FOLDER = os.environ.get("FIXNORM_DATA")
 

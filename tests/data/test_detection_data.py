@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dense_sets import assert_told_when_met, box, coco_image_path, make_coco, samples
 from PIL import Image
 
 from fixnorm.data import DataError, DetectionData, DetectionSettings, Skipped, open_detection
 from fixnorm.data import boxes as on_boxes
 from fixnorm.data.detection import seen_size
 from fixnorm.data.draws import uniforms
+from helpers.dense_sets import assert_told_when_met, box, coco_image_path, make_coco, samples
 
 
 def _open(root: Path, **options: Any) -> DetectionData:

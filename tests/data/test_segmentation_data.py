@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dense_sets import assert_told_when_met, image_path, label_path, make_cityscapes, samples
 from PIL import Image
 
 from fixnorm.data import DataError, SegmentationData, SegmentationSettings, open_segmentation
 from fixnorm.data.cityscapes import CLASSES, to_train_ids
 from fixnorm.data.transforms import resized
 from fixnorm.data.windows import Window, completed, draw_window, image_window, label_window
+from helpers.dense_sets import (
+    assert_told_when_met,
+    image_path,
+    label_path,
+    make_cityscapes,
+    samples,
+)
 
 LABELS = np.arange(16, dtype=np.uint8).reshape(4, 4)
 FLIP, STAY = 0.2, 0.8

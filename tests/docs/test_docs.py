@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from pages import PAGES, README, ROOT, blocks
 
 from fixnorm import recipes
-from fixnorm.reproduce.cost import Counter
+from fixnorm.evidence.cost import Counter
 from fixnorm.tuning.estimate import training_images
+from helpers.pages import PAGES, README, ROOT, blocks
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

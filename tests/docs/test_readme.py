@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from pages import PAGES, README, ROOT, added, blocks
 
 import fixnorm
-from small_nets import ResNet
+from helpers.pages import PAGES, README, ROOT, added, blocks
+from helpers.small_nets import ResNet
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 import torch
 import typer
-from dense_sets import make_cityscapes, make_coco
-from pages import PAGES, README, ROOT, blocks, commands, commands_of
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
@@ -27,6 +25,8 @@ from fixnorm.commands import run, searching
 from fixnorm.commands.app import app
 from fixnorm.commands.train import configured
 from fixnorm.training.tasks import task_of
+from helpers.dense_sets import make_cityscapes, make_coco
+from helpers.pages import PAGES, README, ROOT, blocks, commands, commands_of
 
 SHORT = ("--set", "epochs=1", "--set", "warmup_epochs=0")
 FEW = ("--splits", "2", "--fractions", "1", "--alphas", "0.5", "--workers", "1")

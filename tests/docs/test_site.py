@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import chromium
 import pytest
-from pages import ROOT
+
+from helpers import chromium
+from helpers.pages import ROOT
 
 pytest.importorskip("mkdocs")
 pytestmark = pytest.mark.slow

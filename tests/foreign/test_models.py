@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from foreign.loops import check_training
+from helpers.loops import check_training
 
 
 def sgd(model: nn.Module, lr: float) -> torch.optim.Optimizer:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import fixnorm
-from foreign.loops import Loss, check_training
-from small_nets import ResNet, learnable_batches, true_norm
+from helpers.loops import Loss, check_training
+from helpers.small_nets import ResNet, learnable_batches, true_norm
 
 X, Y = learnable_batches(1)[0]
 

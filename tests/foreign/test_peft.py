@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from small_nets import true_norm
+from helpers.small_nets import true_norm
 
 peft = pytest.importorskip("peft", reason="peft is not installed: pip install 'fixnorm[foreign]'")
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import fixnorm
 from fixnorm.averages import measure_average, project_average_
 from fixnorm.batch_statistics import update_statistics_
-from small_nets import CLASSES, IMAGES, ResNet
+from helpers.small_nets import CLASSES, IMAGES, ResNet
 
 
 class Odd:

@@ -10,12 +10,12 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
-from promise import answered, check_line, refused
 
 from fixnorm import recipes
 from fixnorm.commands import app as application
 from fixnorm.commands import searching
 from fixnorm.tuning import estimate
+from helpers.promise import answered, check_line, refused
 
 MILLION = "9" * 1_000_000
 NO_NUMBERS = {
@@ -110,7 +110,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("FIXNORM_DATA", raising=False)
     monkeypatch.setattr(estimate, "_MEASURED", 0.0)
     monkeypatch.setattr("fixnorm.commands.train.run_training", pretend)
-    monkeypatch.setattr("fixnorm.replay.work.replay_all", pretend)
+    monkeypatch.setattr("fixnorm.evidence.replay.work.replay_all", pretend)
     monkeypatch.setattr("fixnorm.commands.reproducing.announce", pretend)
     for name in ("searched", "centred"):
         monkeypatch.setattr(searching, name, pretend)

@@ -21,8 +21,6 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import strategies as st
-from mutations import MINUTES, Damage, damaged_bytes, damaged_json, fuzz
-from promise import LONGEST, Answer, answered, check_line, listing, refused
 
 import fixnorm
 from fixnorm.data import DataError
@@ -30,8 +28,10 @@ from fixnorm.data.coco_file import read_coco_file
 from fixnorm.models.backbones import load_backbone
 from fixnorm.report import drawing
 from fixnorm.report.curves import read_curves
+from fixnorm.system.lock import held
 from fixnorm.training.checkpoint import Checkpoints
-from fixnorm.training.lock import held
+from helpers.mutations import MINUTES, Damage, damaged_bytes, damaged_json, fuzz
+from helpers.promise import LONGEST, Answer, answered, check_line, listing, refused
 
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "results" / "reproduce").glob("*.json"))
@@ -110,8 +110,8 @@ def _drawn_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
             panel.axes(drawing.Figure())
         return b"a picture"
 
-    for module in ("fixnorm.reproduce.write", "fixnorm.replay.write", "fixnorm.report.write"):
-        monkeypatch.setattr(f"{module}.png", drawn)
+    for module in ("evidence", "evidence.replay", "report"):
+        monkeypatch.setattr(f"fixnorm.{module}.write.png", drawn)
     monkeypatch.setattr("fixnorm.report.document.svg", lambda panel, prefix: "<svg></svg>")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-import frameworks
 import pytest
+
+from helpers import frameworks
 
 
 @pytest.fixture

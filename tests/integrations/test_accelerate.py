@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import Rescales, assert_goes_on, fixed_of, net, run, true_norm
 
 import fixnorm
 import fixnorm.integrations.accelerate
 from fixnorm.hook import handle_of
+from helpers.frameworks import Rescales, assert_goes_on, fixed_of, net, run, true_norm
 
 pytest.importorskip("accelerate")
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
-from accelerate_run import prepared, train
+
+from helpers.accelerate_run import prepared, train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import CLASSES
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.commands import run
+from helpers.frameworks import CLASSES
 
 pytest.importorskip("timm")
 import timm
 from timm.models import load_checkpoint
 from timm.utils import CheckpointSaver, ModelEmaV3
-from timm_run import batch, model
+
+from helpers.timm_run import batch, model
 
 IMAGES = batch(0)[0]
 
@@ -154,7 +155,7 @@ def test_nothing_was_capped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def folder_of_transformers(folder: Path) -> nn.Module:
     pytest.importorskip("transformers")
-    from transformers_run import classifier
+    from helpers.transformers_run import classifier
 
     made = classifier().eval()
     with torch.no_grad():

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import CLASSES, Rescales, images, loss, need_ray
 from torch import nn
 from torch.utils.data import DataLoader
+
+from helpers.frameworks import CLASSES, Rescales, images, loss, need_ray
 
 PAGE = (Path(__file__).parents[2] / "docs/integrations.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
@@ -65,7 +66,8 @@ def lightning(space: dict[str, Any], folder: Path) -> None:
 def transformers(space: dict[str, Any], folder: Path) -> None:
     pytest.importorskip("transformers")
     from transformers import ResNetConfig, ResNetForImageClassification
-    from transformers_run import arguments, examples
+
+    from helpers.transformers_run import arguments, examples
 
     config = ResNetConfig(
         embedding_size=6, hidden_sizes=[6], depths=[1], layer_type="basic", num_labels=CLASSES

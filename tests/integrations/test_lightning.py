@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, run, true_norm
 from torch import Tensor
 
 import fixnorm
 from fixnorm.commands import run as run_command
 from fixnorm.groups import TARGET
 from fixnorm.hook import handle_of
+from helpers.frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, run, true_norm
 
 pytest.importorskip("lightning")
 from lightning.pytorch import callbacks
@@ -24,9 +24,9 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
 )
 from lightning.pytorch.loggers.logger import Logger
-from lightning_run import Classifier, trainer
 
 from fixnorm.integrations.lightning import FixNormCallback
+from helpers.lightning_run import Classifier, trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(num_workers|log_every_n_steps|Checkpoint directory)"),

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from frameworks import need_ray
+
+from helpers.frameworks import need_ray
 
 pytest.importorskip("optuna")
 import optuna

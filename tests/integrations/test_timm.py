@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, run, true_norm
 from torch import nn
 
 import fixnorm
 from fixnorm.hook import handle_of
+from helpers.frameworks import Rescales, assert_goes_on, fixed_of, images, loss, net, run, true_norm
 
 pytest.importorskip("timm")
 from timm.optim import Lookahead, optimizer_kwargs
-from timm_run import arguments
 
 from fixnorm.integrations.timm import create_optimizer_v2
+from helpers.timm_run import arguments
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, *, steps: int) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import CLASSES, Rescales, assert_goes_on, fixed_of, run, true_norm
 from safetensors.torch import load_file
 
 import fixnorm
 from fixnorm.groups import TARGET
 from fixnorm.hook import handle_of
+from helpers.frameworks import CLASSES, Rescales, assert_goes_on, fixed_of, run, true_norm
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from transformers import Trainer
-from transformers_run import arguments, classifier, examples, trainer
 
 from fixnorm.integrations.transformers import FixNormCallback, attach, create_optimizer
+from helpers.transformers_run import arguments, classifier, examples, trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
-from records import baseline_study, paper_study, study, trial
 
 from fixnorm.report.curve_figures import PAGE_POINTS, curve_figures, read_runs
 from fixnorm.report.curves import read_curves, thinned
@@ -19,6 +18,7 @@ from fixnorm.report.drawing import Drawing, png, svg
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.style import apart
 from fixnorm.tuning.record import StudyRecord
+from helpers.records import baseline_study, paper_study, study, trial
 
 HEADER = "epoch,step,train_loss,val_accuracy\n"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import SPACE, baseline_study, paper_study, study, trial
 
 from fixnorm.report import write_report
 from fixnorm.tuning.record import StudyRecord
+from helpers.records import SPACE, baseline_study, paper_study, study, trial
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 NASTY = "<b>\"'&amp;</script><script>alert(1)</script>"

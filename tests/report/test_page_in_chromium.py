@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import chromium
 import pytest
 from PIL import Image
-from records import baseline_study, paper_study
 
 from fixnorm.report import write_report
+from helpers import chromium
+from helpers.records import baseline_study, paper_study
 
 pytestmark = [
     pytest.mark.slow,

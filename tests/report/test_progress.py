@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import pytest
-from records import SPACE, START, study, trial
 
 from fixnorm.report.notes import notes
 from fixnorm.report.progress import answer, cost_to_reach, judge, longest, progress, stage
 from fixnorm.report.slots import slots_of
 from fixnorm.report.space import announced
 from fixnorm.tuning.record import StudyRecord, TrialRecord
+from helpers.records import SPACE, START, study, trial
 
 
 def short(index: int, accuracy: float | None, **given: Any) -> TrialRecord:

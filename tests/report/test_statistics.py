@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from fixnorm.evidence.shown.shown import at_least, greater
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.reproduce.shown.shown import at_least, greater
 
 
 def test_interval_of_three_values() -> None:

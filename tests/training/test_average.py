@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import train_under_torchrun
-from small_runs import digits, small, trained, weights_of
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
 from fixnorm.training import changed
 from fixnorm.training.checkpoint import read
 from fixnorm.training.rebuild import rebuild
-from small_nets import true_norm
+from helpers.processes import train_under_torchrun
+from helpers.small_nets import true_norm
+from helpers.small_runs import digits, small, trained, weights_of
 
 
 def fixed(weights: dict[str, Tensor]) -> list[Tensor]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from runs import Nursery, digits, nursery, one_line, parts, same, steps_saved, until
 
 from fixnorm.training.checkpoint import Checkpoints
+from helpers.runs import Nursery, digits, nursery, one_line, parts, same, steps_saved, until
 
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 from PIL import Image
 
 from fixnorm.commands import run
 from fixnorm.training import Recipe
+from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 
 LABELS = "gtFine/train/town/town_000001_000000_gtFine_labelIds.png"
 

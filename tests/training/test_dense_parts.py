@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from dense_runs import detector, segmenter
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,6 +14,7 @@ from fixnorm.mcbr import mean_cross_boundary_risk
 from fixnorm.training.overlays import boxes_overlay, pixels_overlay
 from fixnorm.training.tasks import Part, task_of
 from fixnorm.training.tasks.risk import AnchorRisk, PixelRisk, patches
+from helpers.dense_runs import detector, segmenter
 
 CPU = torch.device("cpu")
 

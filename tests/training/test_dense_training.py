@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 from PIL import Image
-from processes import train_under_torchrun
-from runs import Nursery, Outcome, nursery, same, steps_saved, until
 
 import fixnorm
 from fixnorm import recipes
@@ -28,6 +25,9 @@ from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import build
 from fixnorm.training.tasks import task_of
 from fixnorm.training.view import View
+from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
+from helpers.processes import train_under_torchrun
+from helpers.runs import Nursery, Outcome, nursery, same, steps_saved, until
 
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
 

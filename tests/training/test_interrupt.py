@@ -8,7 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from runs import (
+
+from fixnorm.system.interrupt import Interrupt
+from helpers.runs import (
     Command,
     Life,
     Nursery,
@@ -22,8 +24,6 @@ from runs import (
     strays,
     until,
 )
-
-from fixnorm.training.interrupt import Interrupt
 
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
 

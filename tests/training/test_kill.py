@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from PIL import Image
-from runs import (
+
+from helpers.runs import (
     Command,
     Life,
     Nursery,

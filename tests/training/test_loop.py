@@ -11,20 +11,8 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from processes import train_under_torchrun
 from rich.console import Console
-from small_runs import (
-    NO_BATCH_STATISTICS,
-    accuracy,
-    assert_close,
-    digits,
-    rows_of,
-    small,
-    trained,
-    weights_of,
-)
 from torch import Tensor, nn
-from twin import Twin
 
 import fixnorm
 from fixnorm.commands import run
@@ -38,7 +26,19 @@ from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 from fixnorm.training.view import ProgressView, View
-from small_nets import true_norm
+from helpers.processes import train_under_torchrun
+from helpers.small_nets import true_norm
+from helpers.small_runs import (
+    NO_BATCH_STATISTICS,
+    accuracy,
+    assert_close,
+    digits,
+    rows_of,
+    small,
+    trained,
+    weights_of,
+)
+from helpers.twin import Twin
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 

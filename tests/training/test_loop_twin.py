@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import (
+
+from fixnorm.training import changed
+from fixnorm.training.checkpoint import read
+from fixnorm.training.rebuild import rebuild
+from helpers.small_runs import (
     NO_BATCH_STATISTICS,
     Steps,
     accuracy,
@@ -19,11 +23,7 @@ from small_runs import (
     trained,
     weights_of,
 )
-from twin import Twin
-
-from fixnorm.training import changed
-from fixnorm.training.checkpoint import read
-from fixnorm.training.rebuild import rebuild
+from helpers.twin import Twin
 
 
 @pytest.mark.parametrize(

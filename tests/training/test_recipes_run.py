@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from processes import train_under_torchrun
 
 from fixnorm import recipes
 from fixnorm.training import changed, train
+from helpers.processes import train_under_torchrun
 
 TABLE_2 = recipes.groups()["Table 2"]
 SMALL = {

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import Nursery, digits, nursery, one_line, parts, same, steps_saved, until
-from small_disk import SmallDisk, small_disk
 
 from fixnorm import recipes
 from fixnorm.training import changed, train
 from fixnorm.training.folder import RunFolder
+from helpers.runs import Nursery, digits, nursery, one_line, parts, same, steps_saved, until
+from helpers.small_disk import SmallDisk, small_disk
 
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
 

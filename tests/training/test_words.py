@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import Nursery, nursery, ranks
 from test_bad_input import images, train
 
-from fixnorm.training import words
+from fixnorm.system import words
 from fixnorm.training.distributed import launched, speaks
+from helpers.runs import Nursery, nursery, ranks
 
 __all__ = ["images", "nursery"]  # fixtures, which pytest looks up by name
 

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 
 from fixnorm.commands import run
 from fixnorm.training import Recipe
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
+from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 
 
 def arguments(recipe: Recipe, data: Path | None, out: Path, *extra: str) -> list[str]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_disk import small_disk
 
 from fixnorm import recipes
 from fixnorm.tuning.driver import search
@@ -26,6 +25,7 @@ from fixnorm.tuning.run import TrialRuns
 from fixnorm.tuning.search import RecipeSearch
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
+from helpers.small_disk import small_disk
 
 TRAINS = """
 import json, os, pathlib, sys

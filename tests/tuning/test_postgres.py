@@ -13,14 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from postgres import PASSWORD, Server, server
-from searches import KEYS, gone, start, trainings
 
-from fixnorm.training.lock import InUse
+from fixnorm.system.lock import InUse
 from fixnorm.tuning.plan import PAPER
 from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import Study, read_studies
+from helpers.postgres import PASSWORD, Server, server
+from helpers.searches import KEYS, gone, start, trainings
 
 __all__ = ["server"]  # a fixture, which pytest looks up by name
 

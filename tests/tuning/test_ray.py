@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searches import command, finish, gone, stored, trainings
 
 from fixnorm.commands.train import configured
 from fixnorm.tuning.driver import search as run_search
@@ -30,6 +29,7 @@ from fixnorm.tuning.run import TrialRuns
 from fixnorm.tuning.search import RecipeSearch
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
+from helpers.searches import command, finish, gone, stored, trainings
 
 PATIENCE = 300.0
 """Seconds after which a test gives up: far beyond what anything here takes."""

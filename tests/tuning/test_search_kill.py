@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from searches import KEYS, check_whole, finish, gone, start, stored, trainings
-from small_disk import small_disk
 
 from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
+from helpers.searches import KEYS, check_whole, finish, gone, start, stored, trainings
+from helpers.small_disk import small_disk
 
 pytestmark = pytest.mark.slow
 

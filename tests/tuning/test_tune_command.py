@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from wsgiref.util import setup_testing_defaults
 
-import chromium
 import pytest
 import safetensors.torch
 import torch
-from searches import SMALL, finish, stored
 
 from fixnorm import recipes
 from fixnorm.commands import run
 from fixnorm.training import RunOptions, changed, train
 from fixnorm.tuning import probe
+from helpers import chromium
+from helpers.searches import SMALL, finish, stored
 
 Said = Callable[..., tuple[int, str, str]]
 

@@ -11,9 +11,9 @@ import typer
 import fixnorm
 from fixnorm import starting
 from fixnorm.commands import audit, export, fold, recipes, replay, report, reproduce, train, tune
-from fixnorm.training import Interrupted
+from fixnorm.system.interrupt import Interrupted
+from fixnorm.system.words import hush, lost, mistake, say
 from fixnorm.training.distributed import speaks, was_said
-from fixnorm.training.words import hush, lost, mistake, say
 
 app = typer.Typer(
     name="fixnorm",

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from fixnorm.models import create
 from fixnorm.roles import audit as measure
-from fixnorm.training.machine import memory_for
-from fixnorm.training.numbers import brief
+from fixnorm.system import brief
+from fixnorm.system.machine import memory_for
 
 _DIGITS = 6
 

@@ -21,7 +21,7 @@ from rich.progress import (
 from fixnorm.commands.terminal import wide_console
 
 if TYPE_CHECKING:
-    from fixnorm.replay.strategies import Entry
+    from fixnorm.evidence.replay.strategies import Entry
 
 _RECORDED = Path("results/landscapes")
 
@@ -77,9 +77,9 @@ def replay(
 
     Example: fixnorm replay results/landscapes --strategies paper,unimodal --replays 1000
     """
-    from fixnorm.replay.table import table_of  # other commands must not wait for Optuna
-    from fixnorm.replay.work import Options, read_landscapes, replay_all, settings_of
-    from fixnorm.replay.write import check_place, content, write_replay
+    from fixnorm.evidence.replay.table import table_of  # other commands must not wait for Optuna
+    from fixnorm.evidence.replay.work import Options, read_landscapes, replay_all, settings_of
+    from fixnorm.evidence.replay.write import check_place, content, write_replay
 
     names = None if strategies is None else tuple(strategies.replace(",", " ").split())
     options = Options(

@@ -12,21 +12,21 @@ from rich.console import Console
 
 from fixnorm.commands.terminal import wide_console
 from fixnorm.commands.where import Where
-from fixnorm.files import short
+from fixnorm.evidence.bench import Bench, Outcome
+from fixnorm.evidence.cost import TFLOPS, Cost, Counter
+from fixnorm.evidence.experiments import EXPERIMENTS
+from fixnorm.evidence.lab import IMAGINED, Lab
+from fixnorm.evidence.pool import Pool
+from fixnorm.evidence.record import Record, read_record, record_of
+from fixnorm.evidence.scales import SCALES, Scale
+from fixnorm.evidence.shown import SHOW
+from fixnorm.evidence.training import Training
+from fixnorm.evidence.view import BenchView
+from fixnorm.evidence.write import check_places, write_landscapes, write_shown
 from fixnorm.report.text_table import TextTable
-from fixnorm.reproduce.bench import Bench, Outcome
-from fixnorm.reproduce.cost import TFLOPS, Cost, Counter
-from fixnorm.reproduce.experiments import EXPERIMENTS
-from fixnorm.reproduce.lab import IMAGINED, Lab
-from fixnorm.reproduce.pool import Pool
-from fixnorm.reproduce.record import Record, read_record, record_of
-from fixnorm.reproduce.scales import SCALES, Scale
-from fixnorm.reproduce.shown import SHOW
-from fixnorm.reproduce.training import Training
-from fixnorm.reproduce.view import BenchView
-from fixnorm.reproduce.write import check_places, write_landscapes, write_shown
-from fixnorm.training.interrupt import Interrupt
-from fixnorm.training.lock import owned_folder
+from fixnorm.system import short
+from fixnorm.system.interrupt import Interrupt
+from fixnorm.system.lock import owned_folder
 from fixnorm.tuning.driver import search
 
 _SAME = {"fig5": "table1"}

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from fixnorm.commands.train import configured
 from fixnorm.commands.where import Where
+from fixnorm.system.interrupt import Interrupt
 from fixnorm.training.folder import write_json
-from fixnorm.training.interrupt import Interrupt
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
 from fixnorm.tuning import probe

@@ -14,7 +14,7 @@ from fixnorm.data.decode import broken, read_image, read_indices, read_size
 from fixnorm.data.errors import BrokenImageError, DataError
 from fixnorm.data.folder import entries_of, is_folder
 from fixnorm.data.images import PathTable
-from fixnorm.files import regular
+from fixnorm.system import regular
 
 IGNORED = 255
 """The label of pixels that neither loss nor metric counts."""

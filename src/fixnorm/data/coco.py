@@ -16,7 +16,7 @@ from fixnorm.data.coco_file import CocoFile
 from fixnorm.data.decode import broken, read_image, read_size
 from fixnorm.data.errors import BrokenImageError, DataError
 from fixnorm.data.images import PathTable
-from fixnorm.files import regular
+from fixnorm.system import regular
 
 
 class GroundTruth(TypedDict):

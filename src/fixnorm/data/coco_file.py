@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from fixnorm.data.errors import DataError
-from fixnorm.files import read_regular, short
+from fixnorm.system import read_regular, short
 
 _MOST = 2**32
 """Bytes of a file; COCO's has half a billion."""

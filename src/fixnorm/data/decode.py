@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from fixnorm.data.errors import BrokenImageError, DataError
-from fixnorm.files import open_regular, read_regular
+from fixnorm.system import open_regular, read_regular
 
 T = TypeVar("T")
 _MOST = 2**31

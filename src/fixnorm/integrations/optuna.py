@@ -14,7 +14,7 @@ from fixnorm.integrations.needs import missing
 try:
     import optuna
 
-    from fixnorm.training.numbers import brief
+    from fixnorm.system import brief
     from fixnorm.tuning.engines.function import Real, ended, failed
     from fixnorm.tuning.job import Job
     from fixnorm.tuning.plan import PAPER, SearchSpace

@@ -16,7 +16,8 @@ try:
     import optuna
 
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
-    from fixnorm.training.numbers import brief, check_number, check_whole
+    from fixnorm.system import brief
+    from fixnorm.system.numbers import check_number, check_whole
     from fixnorm.tuning.engines.engine import Unfinished
     from fixnorm.tuning.engines.function import Train, check_callable
     from fixnorm.tuning.engines.ray_tasks import loopback

@@ -10,7 +10,7 @@ from fixnorm.groups import Method
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
 from fixnorm.recipes.small import SMALL
-from fixnorm.training.numbers import brief
+from fixnorm.system import brief
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["get", "groups", "names"]

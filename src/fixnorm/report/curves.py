@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fixnorm.files import read_regular
+from fixnorm.system import read_regular
 
 __all__ = ["Curves", "read_curves", "thinned"]
 

@@ -7,25 +7,21 @@ since the one before, not the run.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fixnorm.files import open_regular, regular
+from fixnorm.system import open_regular, regular
+from fixnorm.system.atomic import write_atomically
 
-__all__ = ["Checkpoints", "Damaged", "write_atomically"]
+__all__ = ["Checkpoints", "Damaged"]
 
-PART = ".part"
-"""How the name of a file ends while it is being written."""
 _MAGIC = b"fixnorm checkpoint 1\n"
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 
@@ -104,21 +100,3 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
         raise Damaged(f"{path} is not a fixnorm checkpoint")
     return state
-
-
-@contextmanager
-def write_atomically(path: Path) -> Iterator[Any]:
-    """A binary file that appears under its name only when it is whole and on the disk."""
-    part = path.with_name(f".{path.name}.{os.getpid()}{PART}")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "; nothing was lost, make room and run again" if full else ""
-        raise OSError(error.errno, f"{error.strerror}{advice}", str(path)) from None
-    finally:
-        part.unlink(missing_ok=True)

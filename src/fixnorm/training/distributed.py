@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fixnorm.training.interrupt import Interrupted
-from fixnorm.training.leash import hold
-from fixnorm.training.words import mistake, say
+from fixnorm.system.interrupt import Interrupted
+from fixnorm.system.leash import hold
+from fixnorm.system.words import mistake, say
 
 __all__ = ["World", "launched", "speaks", "was_said", "world"]
 

@@ -11,9 +11,10 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
-from fixnorm.files import read_checked, short
-from fixnorm.training.checkpoint import PART, write_atomically
-from fixnorm.training.lock import owned_folder
+from fixnorm.system import short
+from fixnorm.system.atomic import PART, write_atomically
+from fixnorm.system.lock import owned_folder
+from fixnorm.training.checked import read_checked
 from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.data import OpenSet
+from fixnorm.system.interrupt import Interrupt, Interrupted
+from fixnorm.system.machine import memory_for
 from fixnorm.training.average import settle_average
 from fixnorm.training.checkpoint import Checkpoints, Damaged
 from fixnorm.training.distributed import World, world
 from fixnorm.training.evaluate import Evaluation, evaluate
 from fixnorm.training.figures import Running, TurnOfLastStep, columns, metrics_row
 from fixnorm.training.folder import RunFolder, differences, write_csv, write_json
-from fixnorm.training.interrupt import Interrupt, Interrupted
-from fixnorm.training.machine import memory_for
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.result import result, write_weights
 from fixnorm.training.resume import check_state

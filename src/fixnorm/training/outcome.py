@@ -7,7 +7,9 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 
-from fixnorm.files import Count, Name, Part, Positive, Real, read_checked, short
+from fixnorm.system import short
+from fixnorm.training.bounded import Count, Name, Positive, Real
+from fixnorm.training.checked import Part, read_checked
 from fixnorm.training.tasks import METRICS
 
 __all__ = ["RunEnd", "RunResult", "read_result"]

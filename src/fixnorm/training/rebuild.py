@@ -11,9 +11,9 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 from torch import Tensor, nn
 
-from fixnorm.files import read_checked
 from fixnorm.layers import can_be_scaled, is_scaled, scale_
 from fixnorm.models import find_head
+from fixnorm.training.checked import read_checked
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import recipe_from_dict, task_of

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fixnorm.files import Slug, short
 from fixnorm.groups import Method, Scope
-from fixnorm.training.numbers import brief
+from fixnorm.system import brief, short
+from fixnorm.training.bounded import Slug
 from fixnorm.training.schedule import Schedule
 
 __all__ = ["R", "Recipe", "Timetable", "changed", "parsed_settings"]

@@ -6,7 +6,8 @@ import csv
 import math
 from pathlib import Path
 
-from fixnorm.files import Unreadable, read_regular
+from fixnorm.system import read_regular
+from fixnorm.training.checked import Unreadable
 
 __all__ = ["count_lines", "read_table"]
 

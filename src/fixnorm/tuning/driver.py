@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sized
 from typing import Protocol
 
-from fixnorm.training.interrupt import Interrupt, Interrupted
+from fixnorm.system.interrupt import Interrupt, Interrupted
 from fixnorm.tuning.engines.engine import Died, Engine, Unfinished
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.record import TrialRecord

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fixnorm.training.numbers import brief, check_whole, numbers
+from fixnorm.system import brief
+from fixnorm.system.numbers import check_whole, numbers
 from fixnorm.tuning.driver import SILENT, search
 from fixnorm.tuning.engines.function import FunctionEngine, Train
 from fixnorm.tuning.plan import PAPER, SearchSpace

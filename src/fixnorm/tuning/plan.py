@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fixnorm.training.numbers import brief, check_number, check_whole
+from fixnorm.system import brief
+from fixnorm.system.numbers import check_number, check_whole
 
 __all__ = ["PAPER", "Advice", "Answer", "Outcome", "Round", "SearchSpace", "Slot", "Trial", "paper"]
 

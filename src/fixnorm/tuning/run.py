@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fixnorm.system.machine import is_full
 from fixnorm.training.folder import differences
-from fixnorm.training.machine import is_full
 from fixnorm.training.outcome import RunEnd, read_result
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.table import count_lines

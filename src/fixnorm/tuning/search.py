@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fixnorm.files import Count, Name, Part, Real, check_files, read_checked
+from fixnorm.system import check_files
+from fixnorm.training.bounded import Count, Name, Real
+from fixnorm.training.checked import Part, read_checked
 from fixnorm.training.result import commit, versions
 from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.record import StudyRecord

@@ -6,7 +6,7 @@ import time
 
 import sqlalchemy
 
-from fixnorm.training.lock import InUse
+from fixnorm.system.lock import InUse
 
 __all__ = ["ServerLock"]
 

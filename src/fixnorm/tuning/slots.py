@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from fixnorm.files import Count, Part, Real, checked
+from fixnorm.training.bounded import Count, Real
+from fixnorm.training.checked import Part, checked
 from fixnorm.tuning.job import job_of, outcome_of, trial_of
 from fixnorm.tuning.plan import Advice, Outcomes, SearchSpace, Trial, paper
 from fixnorm.tuning.record import TrialRecord

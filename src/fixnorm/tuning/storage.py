@@ -15,8 +15,8 @@ import optuna
 import sqlalchemy
 from sqlalchemy.engine import make_url
 
-from fixnorm.files import kind_of, regular
-from fixnorm.training.lock import held
+from fixnorm.system import kind_of, regular
+from fixnorm.system.lock import held
 from fixnorm.tuning.server_lock import ServerLock
 
 __all__ = ["Storage"]

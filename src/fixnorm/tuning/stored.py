@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ConfigDict, Field
 
-from fixnorm.files import Count, Fraction, Name, Part, Positive, Real, Slug, checked
+from fixnorm.training.bounded import Count, Fraction, Name, Positive, Real, Slug
+from fixnorm.training.checked import Part, checked
 from fixnorm.tuning.record import State, TrialRecord
 
 __all__ = ["ENDED", "POINTS", "SLOT", "Progress", "Settings", "parsed", "trial_record"]

@@ -11,7 +11,8 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from fixnorm.groups import Method
-from fixnorm.training.numbers import brief, check_number, check_whole
+from fixnorm.system import brief
+from fixnorm.system.numbers import check_number, check_whole
 from fixnorm.tuning.plan import LR, PAPER, SearchSpace, paper
 from fixnorm.tuning.sources import Plan, PlanSource, SamplerSource, Source
 from fixnorm.tuning.study import Study

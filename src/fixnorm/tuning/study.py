@@ -19,8 +19,8 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from fixnorm.files import printable, short
-from fixnorm.training.lock import InUse, this_process
+from fixnorm.system import printable, short
+from fixnorm.system.lock import InUse, this_process
 from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.record import StudyRecord, TrialRecord
 from fixnorm.tuning.slots import check_search

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fixnorm.files import short
+from fixnorm.system import short
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks.classification import Classification, ClassificationRecipe
 from fixnorm.training.tasks.detection import Detection, DetectionRecipe

@@ -11,8 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from fixnorm.training.machine import of_machine
-from fixnorm.training.numbers import brief
+from fixnorm.system import brief
+from fixnorm.system.machine import of_machine
 from fixnorm.tuning.engines.engine import Died, Unfinished
 from fixnorm.tuning.engines.pool import end_pool, leashed_pool
 from fixnorm.tuning.job import Ended, Job

@@ -7,7 +7,7 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 
-from fixnorm.training import leash
+from fixnorm.system import leash
 
 __all__ = ["end_pool", "leashed_pool"]
 

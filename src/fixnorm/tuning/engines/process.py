@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fixnorm.training import leash
+from fixnorm.system import leash
 
 __all__ = ["GRACE", "leashed", "start", "stop"]
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from fixnorm.training import lock
+from fixnorm.system import lock
 from fixnorm.training.folder import RunFolder
 from fixnorm.tuning.engines import process, ray_worker
 from fixnorm.tuning.engines.engine import Died

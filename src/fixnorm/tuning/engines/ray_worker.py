@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixnorm.training.lock import InUse, held
+from fixnorm.system.lock import InUse, held
 from fixnorm.tuning.engines.process import start, stop
 
 __all__ = ["train"]

@@ -1,0 +1,106 @@
+"""What experiments cost, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fixnorm.evidence.training import Training
+from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import task_of
+from fixnorm.tuning.estimate import seconds_of_training, training_images
+
+__all__ = ["TFLOPS", "Cost", "Counter"]
+
+TFLOPS = 40.0
+"""10¹² operations a second that one GPU sustains: about a third of a V100's peak in half precision,
+an eighth of an A100's. Divide by what yours does."""
+_BACKWARD = 3
+"""Forward and backward passes cost three forward passes."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of several trainings."""
+
+    trainings: int
+    t_max: float
+    """In trainings of full length."""
+    images: float
+    operations: float
+    """Floating-point operations of all passes."""
+    seconds: float | None
+    """Here, one after another; none where it was not measured."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """At :data:`TFLOPS`."""
+        return self.operations / (TFLOPS * 1e12) / 3600
+
+
+class Counter:
+    """Counts; each network is run once."""
+
+    def __init__(self, *, measure: bool) -> None:
+        self._measure = measure
+        self._operations: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+
+    def cost(self, trainings: Iterable[Training]) -> Cost:
+        """Of all of them."""
+        listed = list(trainings)
+        images = [training_images(training.recipe, None) for training in listed]
+        return Cost(
+            trainings=len(listed),
+            t_max=round(sum(training.cost for training in listed), 3),
+            images=sum(images),
+            operations=sum(
+                n * self.operations(training.recipe)
+                for n, training in zip(images, listed, strict=True)
+            ),
+            seconds=sum(
+                n * self.seconds(training.recipe)
+                for n, training in zip(images, listed, strict=True)
+            )
+            if self._measure
+            else None,
+        )
+
+    def operations(self, recipe: Recipe) -> float:
+        """Of one image's passes."""
+        name = _network(recipe)
+        if name not in self._operations:
+            self._operations[name] = _BACKWARD * forward_operations(recipe)
+        return self._operations[name]
+
+    def seconds(self, recipe: Recipe) -> float:
+        """Of one image's passes, on this machine."""
+        name = _network(recipe)
+        if name not in self._seconds:
+            whole = seconds_of_training(recipe, None)
+            self._seconds[name] = whole / training_images(recipe, None)
+        return self._seconds[name]
+
+
+def _network(recipe: Recipe) -> str:
+    """What the operations of an image depend on."""
+    size = task_of(recipe).expected().size
+    return f"{recipe.task} {recipe.model} {size}"
+
+
+@torch.no_grad()
+def forward_operations(recipe: Recipe) -> float:
+    """Of one image, counted by running the network on it: without arithmetic where that works."""
+    task = task_of(recipe)
+    expected = task.expected()
+    # A detector decides by values which boxes to keep: it needs some.
+    device = torch.device("cpu" if recipe.task == "detection" else "meta")
+    with device:
+        model = task.network(expected.classes, expected.size[0]).eval()
+    part = task.example(1, device)
+    with FlopCounterMode(display=False) as counter:
+        model(*part.inputs)
+    return float(counter.get_total_flops()) / part.images

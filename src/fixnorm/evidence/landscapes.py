@@ -1,0 +1,228 @@
+"""A recorded landscape: real trainings over a grid of lr and alpha, or of lr and weight decay.
+
+Between the points of the grid a value is interpolated, linearly in log lr and in the log of the
+second parameter; outside it is that of the edge. ``fixnorm.evidence.replay`` runs searches on it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fixnorm.training.bounded import Fraction, Loose, Name, Positive
+from fixnorm.training.checked import Part, read_checked
+
+__all__ = ["AXES", "Corner", "Landscape", "Peak", "Recorded", "is_landscape"]
+
+AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
+"""The second parameter of a landscape, and what people call it."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One training, or the mean of some."""
+
+    accuracy: float
+    """In percent; of one that diverged the last that was measured, or 0."""
+    curve: tuple[float, ...]
+    """The accuracy after each epoch."""
+    largest_scale: float | None = None
+    """The largest |g|/√C of the training, if it is known."""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A point of the grid and its share in a point between."""
+
+    lr: float
+    level: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The best point of a grid."""
+
+    lr: float
+    level: float
+    accuracy: float
+
+
+Point = tuple[float, float, float]
+"""(fraction, level, lr)."""
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """Trainings by (fraction, level, lr) and seed; a level is a value of the second parameter."""
+
+    name: str
+    axis: str
+    """What is tuned beside lr: a key of :data:`AXES`."""
+    lrs: tuple[float, ...]
+    levels: tuple[float, ...]
+    """Of the trainings of full length."""
+    seeds: tuple[int, ...]
+    """Those with every point of the grid."""
+    trainings: dict[tuple[Point, int], Recorded]
+
+    @classmethod
+    def read(cls, file: Path) -> Landscape:
+        """From the JSON file of a recording."""
+        content = read_checked(
+            file, _File, what="a recorded landscape", advice="give the JSON file of a recording"
+        )
+        axis, recorded = _axis(file, content.points), _recorded(content.points)
+        lrs = tuple(sorted({lr for (_, _, lr), _ in recorded}))
+        rows = {(fraction, level) for (fraction, level, _), _ in recorded}
+        grid = [(fraction, level, lr) for fraction, level in rows for lr in lrs]
+        seeds = sorted({seed for _, seed in recorded})
+        whole = tuple(s for s in seeds if all((point, s) in recorded for point in grid))
+        if not whole:
+            raise ValueError(f"{file} holds no seed with every point of its grid")
+        if len(lrs) < 2:
+            raise ValueError(f"{file} holds one learning rate: a landscape needs at least two")
+        if not any(fraction == 1 for fraction, _ in rows):
+            raise ValueError(f"{file} holds no training of full length, with fraction 1")
+        return cls(
+            name=content.name,
+            axis=axis,
+            lrs=lrs,
+            levels=tuple(sorted({level for fraction, level in rows if fraction == 1})),
+            seeds=whole,
+            trainings={(p, s): recorded[p, s] for p in grid for s in whole},
+        )
+
+    @cached_property
+    def fractions(self) -> tuple[float, ...]:
+        """The lengths of the recorded trainings, in T_max."""
+        return tuple(sorted({fraction for (fraction, _, _), _ in self.trainings}))
+
+    @cached_property
+    def epochs(self) -> int:
+        """T_max, by the curves of full length."""
+        return max(len(t.curve) for ((f, _, _), _), t in self.trainings.items() if f == 1)
+
+    @cached_property
+    def means(self) -> dict[Point, Recorded]:
+        """The mean over the seeds, at each point of the grid."""
+        points = dict.fromkeys(point for point, _ in self.trainings)
+        return {point: _mean([self.trainings[point, s] for s in self.seeds]) for point in points}
+
+    @cached_property
+    def best(self) -> Peak:
+        """The point of the grid with the best mean at full length; the first of equals."""
+        full = {point: mean for point, mean in sorted(self.means.items()) if point[0] == 1}
+        (_, level, lr), mean = max(full.items(), key=lambda item: item[1].accuracy)
+        return Peak(lr, level, mean.accuracy)
+
+    @cached_property
+    def noise(self) -> float:
+        """The standard deviation between the seeds at full length, pooled over the grid."""
+        if len(self.seeds) < 2:
+            return 0.0
+        squares = [
+            (self.trainings[point, seed].accuracy - mean.accuracy) ** 2
+            for point, mean in self.means.items()
+            if point[0] == 1
+            for seed in self.seeds
+        ]
+        return math.sqrt(math.fsum(squares) / (len(squares) * (1 - 1 / len(self.seeds))))
+
+    @cached_property
+    def _levels(self) -> dict[float, list[float]]:
+        """By length: short trainings may be recorded at some levels only."""
+        return {
+            fraction: sorted({level for f, level, _ in self.means if f == fraction})
+            for fraction in self.fractions
+        }
+
+    def corners(self, lr: float, level: float, *, fraction: float = 1.0) -> list[Corner]:
+        """The points of the grid around a point; their weights add up to 1."""
+        return [
+            Corner(at, level_at, share * level_share)
+            for level_at, level_share in _shares(self._levels[fraction], level)
+            for at, share in _shares(self.lrs, lr)
+        ]
+
+    def mean(self, lr: float, level: float, *, fraction: float = 1.0) -> float:
+        """The accuracy that a training has there on average."""
+        return math.fsum(
+            corner.weight * self.means[fraction, corner.level, corner.lr].accuracy
+            for corner in self.corners(lr, level, fraction=fraction)
+        )
+
+
+def is_landscape(file: Path) -> bool:
+    """Whether the file is a recording."""
+    try:
+        Landscape.read(file)
+    except ValueError:
+        return False
+    return True
+
+
+class _Point(Part):
+    lr: Positive
+    alpha: Positive | None = None
+    weight_decay: Positive | None = None
+    fraction: Fraction
+    seed: int
+    accuracy: Loose
+    curve: tuple[Loose, ...] | None = None
+    largest_scale: Loose = None
+
+
+class _File(Part):
+    name: Name
+    points: tuple[_Point, ...]
+
+
+def _axis(file: Path, points: Sequence[_Point]) -> str:
+    found = [{name for name in AXES if getattr(point, name) is not None} for point in points]
+    all_found = set().union(*found)
+    if len(all_found) != 1 or not all(found):
+        what = "both" if len(all_found) > 1 else "neither of both"
+        raise ValueError(f"{file} must be over alpha or over weight decay but has {what}")
+    return str(all_found.pop())
+
+
+def _recorded(points: Sequence[_Point]) -> dict[tuple[Point, int], Recorded]:
+    lengths: dict[float, int] = {}
+    for point in points:
+        lengths[point.fraction] = max(lengths.get(point.fraction, 1), len(point.curve or ()))
+    found: dict[tuple[Point, int], Recorded] = {}
+    for point in points:
+        level = point.weight_decay if point.alpha is None else point.alpha
+        assert level is not None
+        accuracy = point.accuracy or 0.0
+        curve = [value or 0.0 for value in point.curve or (accuracy,)]
+        # One that diverged ends early: it stays where it was.
+        curve += [accuracy] * (lengths[point.fraction] - len(curve))
+        found[(point.fraction, level, point.lr), point.seed] = Recorded(
+            accuracy, tuple(curve), point.largest_scale
+        )
+    return found
+
+
+def _mean(trainings: Sequence[Recorded]) -> Recorded:
+    count = len(trainings)
+    curves = zip(*(training.curve for training in trainings), strict=True)
+    return Recorded(
+        math.fsum(training.accuracy for training in trainings) / count,
+        tuple(math.fsum(values) / count for values in curves),
+    )
+
+
+def _shares(places: Sequence[float], at: float) -> list[tuple[float, float]]:
+    """The neighbours of a number with their weights, linear in its logarithm."""
+    right = bisect_right(places, at * (1 + 1e-9))
+    if right == 0 or right == len(places) or math.isclose(places[right - 1], at, rel_tol=1e-9):
+        return [(places[max(right - 1, 0)], 1.0)]
+    low, high = places[right - 1], places[right]
+    share = (math.log(at) - math.log(low)) / (math.log(high) - math.log(low))
+    return [(low, 1 - share), (high, share)]

@@ -1,4 +1,0 @@
-"""The paper's figures and tables, re-run: experiments as functions of their trainings.
-
-:mod:`fixnorm.reproduce.experiments` lists them; ``fixnorm reproduce`` runs them.
-"""

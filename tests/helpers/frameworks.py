@@ -1,0 +1,124 @@
+"""What the tests of all frameworks share: a net, its images, and a count of what the hook does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import fixnorm
+from fixnorm import hook
+from fixnorm.groups import TARGET
+from helpers.small_nets import true_norm
+
+IMAGES, CLASSES = 32, 4
+
+
+def net(*, seed: int = 0) -> nn.Sequential:
+    """A few hundred weights, converted."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Conv2d(6, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, CLASSES),
+    )  # fmt: skip
+    fixnorm.convert(model, alpha=1.0, sample=torch.randn(4, 3, 8, 8))
+    return model
+
+
+def images() -> TensorDataset:
+    """Noisy copies of one image a class."""
+    generator = torch.Generator().manual_seed(7)
+    y = torch.arange(IMAGES) % CLASSES
+    x = torch.randn(CLASSES, 3, 8, 8, generator=generator)[y]
+    return TensorDataset(x + 0.5 * torch.randn(x.shape, generator=generator), y)
+
+
+def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(x), y)
+
+
+class Rescales:
+    """Every rescale that a hook did: the target, and the joint norm right after it."""
+
+    def __init__(self) -> None:
+        self.targets: list[float] = []
+        self.norms: list[float] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.targets)
+
+
+@contextmanager
+def rescales() -> Iterator[Rescales]:
+    """Watch the hook do its work."""
+    seen, do = Rescales(), hook.rescale_
+
+    def watched(weights: list[Tensor], target: float, **options: Any) -> Any:
+        done = do(weights, target, **options)
+        seen.targets.append(target)
+        seen.norms.append(true_norm(weights))
+        return done
+
+    hook.rescale_ = watched
+    try:
+        yield seen
+    finally:
+        hook.rescale_ = do
+
+
+def need_ray() -> Any:
+    """As our engine imports it: what it prints is settled by the first import of a process."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed")
+    from fixnorm.tuning.engines import ray_tasks
+
+    return ray_tasks._imported()
+
+
+def fixed_of(optimizer: torch.optim.Optimizer) -> tuple[float, list[Tensor]]:
+    """The target and the weights of the one fixed group."""
+    (group,) = [group for group in optimizer.param_groups if TARGET in group]
+    return group[TARGET], group["params"]
+
+
+def run(script: str, *arguments: object, expect: int = 0) -> str:
+    """Run a script of this folder; ``-9`` is one that kills itself."""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(here / script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": paths},
+        check=False,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout
+
+
+def assert_goes_on(killed: Path, whole: Path, *, steps: int, left: int) -> None:
+    """A run that was killed and resumed ended as the whole one did, in the steps that were left."""
+    end, expected = (torch.load(file, weights_only=True) for file in (killed, whole))
+    assert expected["targets"] == [expected["target"]] * steps
+    assert end["targets"] == [expected["target"]] * left
+    assert end["norm"] == pytest.approx(expected["target"], rel=1e-6)
+    for name, value in expected["weights"].items():
+        assert torch.equal(end["weights"][name], value), name
+
+
+def die() -> None:
+    """As a power cut would have it."""
+    os.kill(os.getpid(), signal.SIGKILL)
