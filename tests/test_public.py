@@ -32,6 +32,18 @@ def test_public_names_are_pinned() -> None:
     assert all(hasattr(fixnorm, name) for name in fixnorm.__all__)
 
 
+def test_every_public_name_says_what_it_does() -> None:
+    for name in fixnorm.__all__:
+        public = getattr(fixnorm, name)
+        if not callable(public):
+            continue
+        methods = vars(public).items() if isinstance(public, type) else ()
+        for part, value in ((name, public), *methods):
+            if not part.startswith("_") and callable(value):
+                assert value.__doc__, f"{name}.{part}"
+                assert len(value.__doc__.split()) > 3, f"{name}.{part}"
+
+
 def test_no_module_has_the_name_of_a_public_name() -> None:
     modules = {module.name for module in pkgutil.iter_modules(fixnorm.__path__)}
     assert not modules & set(fixnorm.__all__)

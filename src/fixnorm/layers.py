@@ -148,7 +148,7 @@ class WeightNormLinear(_Scaled, nn.Linear):
     """``nn.Linear`` with xᵀW / ‖W‖ · g; same arguments."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the layer."""
+        """The output of the linear layer whose weight has the scale ``g``."""
         return nn.functional.linear(input, self.effective_weight(), self.bias)
 
 

@@ -110,7 +110,7 @@ class MeanCrossBoundaryRisk:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every sample."""
+        """Forget every sample, as before the first update."""
         self._device = self._given_device
         self.total = torch.zeros((), dtype=torch.float64, device=self._device or "cpu")
         self.count = torch.zeros((), dtype=torch.int64, device=self._device or "cpu")
