@@ -20,6 +20,7 @@ from torch import nn
 from fixnorm.adapters import adapters_of
 from fixnorm.checks import need_module
 from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch
+from fixnorm.internals import compiled_from
 from fixnorm.layers import (
     PLAIN,
     can_be_scaled,
@@ -214,7 +215,7 @@ def _checked_method(model: nn.Module, name: MethodName) -> Method:
     wrapper = type(model).__name__
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise ValueError(f"convert the model first, then wrap it in {wrapper}")
-    if hasattr(model, "_orig_mod"):
+    if compiled_from(model) is not None:
         raise ValueError("convert the model first, then torch.compile it")
     if adapters := adapters_of(model):
         raise ValueError(

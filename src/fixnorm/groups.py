@@ -19,6 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from fixnorm.checks import need_module
 from fixnorm.conversion import Conversion, conversion_of
+from fixnorm.internals import compiled_from
 from fixnorm.matrices import matrices, parameters_by_name
 from fixnorm.methods import METHODS, Method, MethodName, method_named
 from fixnorm.roles import Sample, audit
@@ -121,7 +122,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+        elif (inner := compiled_from(model)) is not None:
             model = inner
         else:
             return model

@@ -166,11 +166,7 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
             momentum=recipe.momentum,
             nesterov=recipe.nesterov and recipe.momentum > 0,
         )
-    from timm.optim._optim_factory import (
-        create_optimizer_v2,
-        get_optimizer_info,
-        list_optimizers,
-    )
+    from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     known = [str(name) for name in list_optimizers()]
     if recipe.optimizer not in known:
