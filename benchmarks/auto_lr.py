@@ -3,14 +3,14 @@
     python benchmarks/auto_lr.py choose --data DIR --out results/auto_lr.jsonl
     python benchmarks/auto_lr.py judge --data DIR --out results/auto_lr.jsonl
 
-``DIR`` holds ``cifar10`` and ``tiny_imagenet_100`` as folders of images. Every training is a line of
-the JSON-lines file; one that is there is not trained again, so the same command goes on after an
-interruption, and several may run side by side with ``--part 0/2`` and ``--part 1/2``.
+``DIR`` holds ``cifar10`` and ``tiny_imagenet_100`` as folders of images. Every training is a line
+of the JSON-lines file; one that is there is not trained again, so the same command goes on after
+an interruption, and several may run side by side with ``--part 0/2`` and ``--part 1/2``.
 
 :data:`CHOOSING` and :data:`JUDGING` were split before the first training: the constant and the form
 of the rule are chosen on the first alone, and every claim is about the second alone. All sides of
-a setting share start, order of images and crops, seed by seed. The validation images take no part in
-any choice but those of Algorithm 4, whose winner is trained anew with the seeds of the others.
+a setting share start, order of images and crops, seed by seed. The validation images take no part
+in any choice but those of Algorithm 4, whose winner is trained anew with the seeds of the others.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -514,10 +513,8 @@ class Ledger:
             with self.path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             self.known[key] = row
-            print(
-                f"{row['setting']:14} {row['side']:28} seed {seed}  {row['accuracy']}  {row['seconds']} s",
-                flush=True,
-            )
+            words = (row["setting"], row["side"], f"seed {seed}", row["accuracy"])
+            print(*words, f"{row['seconds']} s", sep="  ", flush=True)
         return self.known[key]
 
 

@@ -6,7 +6,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -17,6 +17,7 @@ from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_
 from fixnorm.internals import call_step_hooks, version_of
 from fixnorm.norm import multiply_, rescale_
 from fixnorm.positions import copies
+from fixnorm.sphere_rule import SphereRule
 from fixnorm.spheres import Sphere, set_targets, spheres
 from fixnorm.telemetry import (
     Figures,
@@ -31,7 +32,13 @@ from fixnorm.watch import Watch
 __all__ = ["Handle", "attach", "handle_of"]
 
 
-def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Handle:
+def attach(
+    optimizer: Optimizer,
+    *others: Optimizer,
+    lr: Literal["auto"] | None = None,
+    steps: int | None = None,
+    angle_every: int = 0,
+) -> Handle:
     """From now on each ``optimizer.step()`` ends with every fixed group at its target norm.
 
     A group's target is the norm its weights have now, unless the group already has a target, as
@@ -45,6 +52,10 @@ def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Ha
         optimizer: any optimizer built from :func:`fixnorm.param_groups`.
         others: more of them, where the model's weights are split over several. Their fixed groups
             share the joint norm; each step of any of them ends on the sphere.
+        lr: ``"auto"`` for the learning rate that follows from the sphere
+            (:mod:`fixnorm.sphere_rule`): build the optimizer, an SGD, with ``lr=1.0``, and let a
+            scheduler multiply it as ever.
+        steps: of the whole training, for ``lr="auto"``.
         angle_every: measure how far each weight turns on every n-th step; 0, the default, never.
             It needs the weights of before the step: one more copy of them during such a step.
 
@@ -59,6 +70,11 @@ def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Ha
             )
     if isinstance(angle_every, bool) or not isinstance(angle_every, int) or angle_every < 0:
         raise ValueError(f"angle_every must be a whole number ≥ 0 but got {angle_every!r}")
+    if lr not in (None, "auto") or (lr is None and steps is not None):
+        raise ValueError(
+            f"lr must be 'auto', with steps, or left out but got lr={lr!r}, steps={steps!r}: a "
+            "learning rate of one's own is the optimizer's"
+        )
     found = spheres(optimizers)
     if not found:
         raise ValueError(
@@ -79,11 +95,12 @@ def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Ha
             set_targets(sphere)
         for each in optimizers:
             _make_step_call_hooks(each)
+        rule = None if lr is None else SphereRule(optimizers, steps)
     except ValueError:
         for group, target in before:
             group[TARGET] = target
         raise
-    handle = Handle(optimizers, angle_every)
+    handle = Handle(optimizers, angle_every, rule)
     _attached.update(dict.fromkeys(optimizers, handle))
     return handle
 
@@ -96,7 +113,9 @@ def handle_of(optimizer: Optimizer) -> Handle | None:
 class Handle:
     """The hook of an attached optimizer, or of several."""
 
-    def __init__(self, optimizers: Sequence[Optimizer], angle_every: int) -> None:
+    def __init__(
+        self, optimizers: Sequence[Optimizer], angle_every: int, rule: SphereRule | None = None
+    ) -> None:
         self._refs = [weakref.ref(optimizer) for optimizer in optimizers]
         found = spheres(optimizers)
         self._models = _origins(found.values())
@@ -108,7 +127,10 @@ class Handle:
         self._angles = _Angles(angle_every)
         self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
         self._watch.count_backwards(next(iter(found.values())).weights[0])
+        self._rule = rule
         self._undo: list[Callable[[], None]] = [self._watch.remove]
+        if rule is not None:
+            self._undo += rule.undo
         for optimizer in optimizers:
             self._undo += [
                 optimizer.register_step_pre_hook(self._before_step).remove,
@@ -149,7 +171,9 @@ class Handle:
     def _optimizers(self) -> list[Optimizer]:
         return [optimizer for ref in self._refs if (optimizer := ref()) is not None]
 
-    def _before_step(self, optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> tuple[Any, Any] | None:
         if _layout(optimizer) != self._layouts[id(optimizer)]:
             self._regroup(optimizer)
         found = spheres(self._optimizers())
@@ -166,6 +190,13 @@ class Handle:
         }
         self._watch.before_step(self._under_way)
         self._angles.before({key: sphere.weights for key, sphere in self._under_way.items()})
+        if self._rule is None:
+            return None
+        set_lr = functools.partial(self._rule.before, optimizer, found.values())
+        if args[1:2] == (None,) or not (args[1:] or (kwargs or {}).get("closure")):
+            set_lr()
+            return None
+        return _calling(set_lr, args, kwargs)
 
     def _after_step(self, optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
         self._watch.after_step()
@@ -187,6 +218,8 @@ class Handle:
             self._steps[key] = Step(rescaled, sphere.target, lrs)
             self._angles.after(key, weights)
         self._under_way = {}
+        if self._rule is not None:
+            self._rule.after(optimizer)
 
     def _has_moved(self, weight: nn.Parameter) -> bool:
         """Whether this step was to move the weight: known on the host, without a look at values.
@@ -265,6 +298,22 @@ class _Angles:
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
 
 
+def _calling(
+    set_lr: Callable[[], None], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a step whose closure makes the gradients: the lr is set after it."""
+    closure = args[1] if args[1:] else kwargs["closure"]
+
+    def called() -> Any:
+        loss = closure()
+        set_lr()
+        return loss
+
+    if args[1:]:
+        return (args[0], called, *args[2:]), kwargs
+    return args, kwargs | {"closure": called}
+
+
 def _layout(optimizer: Optimizer) -> list[tuple[bool, int]]:
     """What changes when groups join or leave; the keys and the sizes of all groups."""
     return [
@@ -323,7 +372,7 @@ def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:
     owner = weakref.ref(optimizer)
     last = "third_step" if hasattr(optimizer, "third_step") else "second_step"
 
-    def hooked(name: str, hook: Callable[[Optimizer], None], *, first: bool) -> Callable[..., Any]:
+    def hooked(name: str, hook: Callable[[Optimizer], Any], *, first: bool) -> Callable[..., Any]:
         method = getattr(type(optimizer), name)
 
         @functools.wraps(method)
