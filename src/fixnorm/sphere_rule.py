@@ -141,12 +141,9 @@ def _gradient_norm(optimizer: Optimizer, spheres: Iterable[Sphere]) -> Tensor | 
         return None
     norms = weight_norms(weights, [local(w.grad) for w in weights if w.grad is not None])
     norm: Tensor = torch.linalg.vector_norm(norms)
-    # A fused optimizer under a GradScaler unscales inside its step, and skips it on overflow.
-    scale, overflow = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
-    if scale is not None:
+    scale: Tensor | None = getattr(optimizer, "grad_scale", None)
+    if scale is not None:  # a fused optimizer under a GradScaler unscales inside its step
         norm = norm / scale.to(norm.device)
-    if overflow is not None:
-        norm = torch.where(overflow.to(norm.device) > 0, torch.nan, norm)
     return norm.squeeze()
 
 
