@@ -17,9 +17,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fixnorm.adapters import adapters_of
-from fixnorm.checks import need_module
-from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch
+from fixnorm.bypass import adapters_of, fast_paths_off, has_fast_path_switch
 from fixnorm.internals import compiled_from
 from fixnorm.layers import (
     PLAIN,
@@ -30,10 +28,10 @@ from fixnorm.layers import (
     outputs_of,
     scale_,
 )
-from fixnorm.matrices import Matrix, matrices
 from fixnorm.methods import METHODS, Method, MethodName
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
+from fixnorm.structure import Matrix, matrices, need_module
 
 __all__ = ["Conversion", "Kept", "conversion_of", "convert", "forget_conversion"]
 

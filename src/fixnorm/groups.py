@@ -17,12 +17,10 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fixnorm.checks import need_module
 from fixnorm.conversion import Conversion, conversion_of
-from fixnorm.internals import compiled_from
-from fixnorm.matrices import matrices, parameters_by_name
 from fixnorm.methods import METHODS, Method, MethodName, method_named
 from fixnorm.roles import Sample, audit
+from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped
 
 __all__ = ["FIXED", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
 
@@ -115,17 +113,6 @@ def param_groups(
     if rest:
         groups.append(_group(trainable, rest, 0.0))
     return groups
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's own module under DDP and ``torch.compile``."""
-    while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            model = model.module
-        elif (inner := compiled_from(model)) is not None:
-            model = inner
-        else:
-            return model
 
 
 def _converted_part(model: nn.Module) -> nn.Module:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from fixnorm.internals import MODULE_PARTS, tree_leaves, tree_map
 from fixnorm.norm import frobenius
@@ -43,6 +44,30 @@ def prepared_copy(model: nn.Module) -> Iterator[nn.Module]:
             yield _prepare(twin)
         finally:
             torch.set_default_dtype(default_dtype)
+
+
+class RanTheOriginal(ValueError):
+    """A layer of the model was called where the copy was to be run."""
+
+
+@contextmanager
+def refusing_to_run(model: nn.Module, *, instead_of: nn.Module) -> Iterator[None]:
+    """Raise as soon as a module of the model runs that is not the copy's as well."""
+    originals = {id(module) for module in model.modules()}
+    originals -= {id(module) for module in instead_of.modules()}
+
+    def refuse(module: nn.Module, _: Any) -> None:
+        if id(module) in originals:
+            raise RanTheOriginal(
+                "the callable ran the model itself, not the copy it was given: "
+                "write sample=lambda m: m(x)"
+            )
+
+    handle = register_module_forward_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _copied(model: nn.Module) -> nn.Module:

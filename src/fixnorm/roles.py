@@ -28,12 +28,17 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.bypass import read_in_eval_outside_owner
-from fixnorm.checks import need_module
-from fixnorm.layers import PLAIN
-from fixnorm.measure import Measured, Run, measure, prepared_copy
+from fixnorm.measure import (
+    Measured,
+    RanTheOriginal,
+    Run,
+    measure,
+    prepared_copy,
+    refusing_to_run,
+)
 from fixnorm.norm import is_sharded
-from fixnorm.original import RanTheOriginal, refusing_to_run
 from fixnorm.sample import LARGE, Guess, default_guesses, starved_layers
+from fixnorm.structure import is_vector, need_module
 
 __all__ = ["Audit", "AuditRow", "audit"]
 
@@ -287,29 +292,6 @@ def _names(model: nn.Module) -> dict[nn.Parameter, tuple[str, ...]]:
         if parameter.is_floating_point():
             names[parameter] = (*names.get(parameter, ()), name)
     return names
-
-
-# Layers whose weights are matrices or kernels, also those with one output or one input.
-_LAYERS = (
-    *PLAIN,
-    nn.Bilinear,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.MultiheadAttention,
-)
-
-
-def is_vector(module: nn.Module, own_name: str, parameter: nn.Parameter) -> bool:
-    """A bias, an affine, a gain of shape (C, 1, 1, 1), a class token: nothing with a direction.
-
-    The weight of a layer is never one, though a layer with one output has a weight (1, d); the
-    affine of a norm always is, though it may have the shape of an image.
-    """
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        return True
-    if isinstance(module, _LAYERS) and "weight" in own_name:
-        return False
-    return parameter.ndim < 2 or parameter.numel() == max(parameter.shape)
 
 
 def _owner_name(parameter: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.layers import is_capped, is_scaled
-from fixnorm.norm import Rescaled, is_sharded
+from fixnorm.norm import Rescaled, is_sharded, local, weight_norms
 
 __all__ = ["Figures", "GroupFigures", "HeadFigures", "WeightFigures"]
 
@@ -112,3 +112,51 @@ def head_figures(model: nn.Module) -> dict[str, HeadFigures]:
             value = g.item()
             found[name] = HeadFigures(value, cap, cap is not None and abs(value) >= cap)
     return found
+
+
+class Snapshot(NamedTuple):
+    """A copy of some weights, as they were, and their norms."""
+
+    parts: list[Tensor]
+    norms: Tensor
+
+
+@torch.no_grad()
+def snapshot(weights: Sequence[Tensor]) -> Snapshot:
+    """Copy the weights; costs their memory until :func:`turned` has used it."""
+    return Snapshot([local(weight).clone() for weight in weights], weight_norms(weights))
+
+
+@torch.no_grad()
+def turned(before: Snapshot, weights: Sequence[Tensor]) -> Tensor:
+    """Radians that each weight has turned since the snapshot, shape (n,); uses the snapshot up.
+
+    2·asin(‖a − b‖ / 2) for the unit vectors a and b: exact also where cos(a, b) rounds to 1.
+    """
+    norms = weight_norms(weights)
+    ratios = (norms / before.norms).unbind()
+    for old, ratio, weight in zip(before.parts, ratios, weights, strict=True):
+        old.mul_(ratio).sub_(local(weight))
+    chords = weight_norms(weights, parts=before.parts) / norms
+    return 2 * torch.asin((chords / 2).clamp(max=1))
+
+
+class Angles:
+    """The angles of the last step that was measured."""
+
+    def __init__(self, every: int) -> None:
+        self.last: dict[Any, Tensor] = {}
+        self._every = every
+        self._taken = 0
+        self._before: dict[Any, Snapshot] = {}
+
+    def before(self, weights: dict[Any, list[nn.Parameter]]) -> None:
+        if not self._every:
+            return
+        self._taken += 1
+        if self._taken % self._every == 0:
+            self._before = {key: snapshot(own) for key, own in weights.items()}
+
+    def after(self, key: Any, weights: Sequence[Tensor]) -> None:
+        if key in self._before:
+            self.last[key] = turned(self._before.pop(key), weights)

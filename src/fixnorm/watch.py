@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.norm import joint_norm
-from fixnorm.positions import unknown_copies
-from fixnorm.spheres import Sphere
+from fixnorm.spheres import Sphere, unknown_copies
 
 __all__ = ["Watch"]
 
