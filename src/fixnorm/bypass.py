@@ -61,7 +61,7 @@ def fast_paths_off(model: nn.Module) -> None:
 
 
 def restore_fast_paths(model: nn.Module) -> None:
-    """Undo :func:`fast_paths_off`."""
+    """Let encoder layers take the fast path again, once their layers are plain."""
     for module in model.modules():
         if _KEPT in module.__dict__:
             module.activation_relu_or_gelu = module.__dict__.pop(_KEPT)

@@ -87,20 +87,20 @@ def param_groups(
         return groups + _other_groups(model, groups, weight_decay, beside)
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
-    of = _checked_method(model, asked)
-    _check_decay(weight_decay, of)
+    chosen = _checked_method(model, asked)
+    _check_decay(weight_decay, chosen)
     parameters = parameters_by_name(model)
     trainable = {n: p for n, p in parameters.items() if p.requires_grad}
     if beside is not None:
         held = {id(p) for group in _groups_of(beside) for p in group["params"]}
         trainable = {n: p for n, p in trainable.items() if id(p) not in held}
-    to_fix = _fixed_names(model, of, sample)
+    to_fix = _fixed_names(model, chosen, sample)
     for name in to_fix:
         _origins[parameters[name]] = Origin(weakref.ref(model), name, to_fix)
     fixed = [name for name in to_fix if name in trainable]
-    if not fixed and of.fixes and beside is None:
+    if not fixed and chosen.fixes and beside is None:
         raise ValueError("no trainable weight of the model is fixed: nothing for FixNorm to do")
-    decayed = _decayed_names(model, trainable, fixed) if of.decays else []
+    decayed = _decayed_names(model, trainable, fixed) if chosen.decays else []
     rest = [name for name in trainable if name not in {*fixed, *decayed}]
 
     groups = []

@@ -48,7 +48,7 @@ def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Ha
             It needs the weights of before the step: one more copy of them during such a step.
 
     Returns:
-        A handle: ``.figures()`` fetches the last step's figures, ``.remove()`` detaches.
+        A handle: ``.figures()`` fetches the last step's numbers, ``.remove()`` detaches.
     """
     optimizers = [_unwrapped(given) for given in (optimizer, *others)]
     for each in optimizers:
@@ -125,7 +125,7 @@ class Handle:
             _attached.pop(optimizer, None)
 
     def figures(self) -> Figures:
-        """The last step's figures, fetched to the host.
+        """The last step's numbers, fetched to the host.
 
         Warns where something is wrong with the norms. Where the layers are sharded this is a
         collective: every process must call it.

@@ -17,6 +17,7 @@ __all__ = [
     "matrices",
     "need_module",
     "need_optimizer",
+    "owner_name",
     "parameters_by_name",
     "unwrapped",
 ]
@@ -89,6 +90,11 @@ class Matrix:
         return f"{self.kinds[0]} {'×'.join(map(str, self.shape))}"
 
 
+def owner_name(parameter: str) -> str:
+    """``layer1.0.conv1`` of ``layer1.0.conv1.weight``: the module that holds the parameter."""
+    return parameter.rpartition(".")[0]
+
+
 def parameters_by_name(model: nn.Module, *, tied: bool = False) -> dict[str, nn.Parameter]:
     """The model's parameters by the names they had at ``convert``, whatever wraps its layers now.
 
@@ -108,7 +114,7 @@ def matrices(model: nn.Module) -> Iterator[Matrix]:
     parameters = model.named_parameters(remove_duplicate=False)
     names = parameters_by_name(model, tied=True)
     for (own, parameter), name in zip(parameters, names, strict=True):
-        module = modules[own.rpartition(".")[0]]
+        module = modules[owner_name(own)]
         if not is_vector(module, own.rpartition(".")[2], parameter):
             kinds = tuple(kind.__name__ for kind in type(module).__mro__)
             yield Matrix(name, kinds, tuple(parameter.shape))

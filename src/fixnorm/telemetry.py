@@ -1,4 +1,8 @@
-"""The figures of the last step, for logs: what the rescale did, and where the scales stand."""
+"""The numbers of the last step, for logs: what the rescale did, and where the scales stand.
+
+How far a weight turned is measured on the steps that are asked for: the angle between before and
+after needs a copy of the weights during the step.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fixnorm.layers import is_capped, is_scaled
-from fixnorm.norm import Rescaled, is_sharded, local, weight_norms
+from fixnorm.layers import is_capped, is_scaled, whole
+from fixnorm.norm import Rescaled, local, weight_norms
 
 __all__ = ["Figures", "GroupFigures", "HeadFigures", "WeightFigures"]
 
@@ -54,7 +58,7 @@ class HeadFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Everything ``handle.figures()`` gives."""
+    """What ``handle.figures()`` gives: the last step's numbers by group, by weight and by head."""
 
     groups: tuple[GroupFigures, ...]
     weights: dict[str, WeightFigures]
@@ -75,7 +79,7 @@ class Step(NamedTuple):
 
 
 def group_figures(step: Step) -> Iterator[GroupFigures]:
-    """Bring the figures of a sphere's groups to the host."""
+    """Bring the numbers of a sphere's groups to the host."""
     norm, factor = torch.stack([step.rescaled.norm, step.rescaled.factor]).tolist()
     for given in step.lrs:
         lr = given.item() if isinstance(given, Tensor) else given
@@ -92,7 +96,7 @@ def group_figures(step: Step) -> Iterator[GroupFigures]:
 def weight_figures(
     names: Iterable[str], step: Step, angles: Tensor | None
 ) -> dict[str, WeightFigures]:
-    """Bring the figures of one group's weights to the host."""
+    """Bring the numbers of a sphere's weights to the host."""
     shares = (step.rescaled.norms / step.rescaled.norm).square().tolist()
     turned = [None] * len(shares) if angles is None else angles.tolist()
     return {
@@ -107,9 +111,8 @@ def head_figures(model: nn.Module) -> dict[str, HeadFigures]:
     found = {}
     for name, layer in model.named_modules():
         if is_scaled(layer):
-            g = layer.g.full_tensor() if is_sharded(layer.g) else layer.g
+            value = whole(layer.g).item()
             cap = layer.cap if is_capped(layer) else None
-            value = g.item()
             found[name] = HeadFigures(value, cap, cap is not None and abs(value) >= cap)
     return found
 
