@@ -92,13 +92,13 @@ def set_targets(sphere: Sphere) -> None:
     measured = float(joint_norm(weights)) if weights else 0.0
     target = math.hypot(measured, *map(float, known))
     if weights:
-        check_target(measured, sphere)
-    check_target(target, sphere)
+        _check_target(measured, sphere)
+    _check_target(target, sphere)
     for member in sphere.members:
         member.group[TARGET] = target
 
 
-def check_target(target: float, sphere: Sphere) -> None:
+def _check_target(target: float, sphere: Sphere) -> None:
     """Refuse a norm that no weights can be brought to."""
     if not 0 < target < math.inf:
         raise ValueError(
