@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from fixnorm.report.text_table import TextTable
 from fixnorm.system import short
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.tuning.driver import search
 
 _SAME = {"fig5": "table1"}
@@ -201,9 +201,7 @@ def names_of(given: tuple[str, ...]) -> list[str]:
     for name in names:
         if name not in EXPERIMENTS:
             known = [*EXPERIMENTS, *_SAME, "all"]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
-            raise ValueError(f"no experiment {name!r}; {hint}")
+            raise ValueError(f"no experiment {name!r}; {did_you_mean(name, known)}")
     return list(dict.fromkeys(names))
 
 

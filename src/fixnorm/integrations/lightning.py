@@ -10,14 +10,14 @@ from typing import Any
 from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import TARGET
 from fixnorm.hook import Handle, attach, handle_of
-from fixnorm.integrations.needs import missing
 from fixnorm.integrations.scalars import scalars
+from fixnorm.system.extras import missing
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.utilities import rank_zero_warn
 except ModuleNotFoundError as error:
-    raise missing(error, "lightning") from None
+    raise missing("this integration", error, "lightning") from None
 
 __all__ = ["FixNormCallback"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from fixnorm.integrations.needs import missing
+from fixnorm.system.extras import missing
 
 try:
     import optuna
@@ -23,7 +23,7 @@ try:
     from fixnorm.tuning.study import Study
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:
-    raise missing(error, "tune") from None
+    raise missing("this integration", error, "tune") from None
 
 __all__ = ["PlanSearch", "SearchSpace", "fraction_of", "optimize", "seed_of"]
 

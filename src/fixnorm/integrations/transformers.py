@@ -19,9 +19,9 @@ from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import Method, Scope, param_groups
 from fixnorm.hook import Handle, handle_of
 from fixnorm.hook import attach as attach_optimizer
-from fixnorm.integrations.needs import missing
 from fixnorm.integrations.scalars import scalars
 from fixnorm.roles import Sample
+from fixnorm.system.extras import missing
 
 try:
     from transformers import (
@@ -32,7 +32,7 @@ try:
         TrainingArguments,
     )
 except ModuleNotFoundError as error:
-    raise missing(error, "transformers") from None
+    raise missing("this integration", error, "transformers") from None
 
 __all__ = ["FixNormCallback", "attach", "create_optimizer", "save_folded"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from fixnorm.evidence.landscapes import AXES, Landscape
 from fixnorm.evidence.replay.draws import Draws
@@ -14,6 +13,7 @@ from fixnorm.evidence.replay.plans import run_plan
 from fixnorm.evidence.replay.samplers import run_sampler
 from fixnorm.evidence.replay.trace import Trace
 from fixnorm.report import words
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.tuning.plan import paper
 from fixnorm.tuning.strategies import PLANS, SAMPLERS
 from fixnorm.tuning.unimodal import unimodal
@@ -42,8 +42,7 @@ def known(names: Sequence[str]) -> tuple[str, ...]:
     """The names in the order of :data:`STRATEGIES`, each once; an error if one is none."""
     for name in names:
         if name not in STRATEGIES:
-            near = get_close_matches(name.lower(), STRATEGIES, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(STRATEGIES)}"
+            hint = did_you_mean(name, STRATEGIES, otherwise="known are")
             raise ValueError(f"unknown strategy {name!r}: {hint}")
     return tuple(name for name in STRATEGIES if name in names)
 

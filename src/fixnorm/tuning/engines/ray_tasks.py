@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm.system import lock
+from fixnorm.system.extras import needs
 from fixnorm.training.folder import RunFolder
 from fixnorm.tuning.engines import process, ray_worker
 from fixnorm.tuning.engines.engine import Died
@@ -157,7 +158,7 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("the ray engine needs ray: pip install 'fixnorm[ray]'") from None
+        raise ValueError(needs("the ray engine", "ray", "ray")) from None
     return ray
 
 
