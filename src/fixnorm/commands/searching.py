@@ -7,14 +7,14 @@ import math
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
 
 from fixnorm.commands.train import configured
-from fixnorm.commands.where import Where
+from fixnorm.commands.tune import Wanted
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
@@ -36,49 +36,19 @@ from fixnorm.tuning.view import SearchView, found, rounds_table
 METHODS = ("fixnorm", "bo-weight-decay")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of the command, as given."""
-
-    recipe: str
-    data: Path | None
-    out: Path | None
-    method: str
-    plan: str
-    lr_min: float | None
-    lr_max: float | None
-    from_weight_decay: tuple[float, float] | None
-    splits: int
-    fractions: str
-    alphas: str
-    margin: float
-    seeds: int
-    budget: int
-    sampler: str
-    weight_decay_min: float
-    weight_decay_max: float
-    settings: tuple[str, ...]
-    skip_broken: bool
-    storage: str | None
-    where: Where
-    study: str | None
-    dry_run: bool
-    as_json: bool
-
-
 def run(wanted: Wanted) -> None:
     """Search, or say what a search would take."""
     if wanted.method not in METHODS:
         raise ValueError(f"method must be {' or '.join(METHODS)} but got {wanted.method!r}")
     trains = None if wanted.method == "fixnorm" else "weight-decay"
-    recipe = configured(wanted.recipe, trains, list(wanted.settings))
+    recipe = configured(wanted.recipe, trains, wanted.settings or [])
     folder = wanted.out or Path("runs") / f"tune-{recipe.name}"
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give another --out")
     strategy = strategy_of(wanted, recipe)
     runs = TrialRuns(
         recipe=recipe,
-        settings=wanted.settings,
+        settings=tuple(wanted.settings or ()),
         data=wanted.data,
         folder=folder / f"{strategy.method}-{strategy.name}",
         processes=wanted.where.nproc_per_trial,
