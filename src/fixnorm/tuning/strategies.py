@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
 from fixnorm.tuning.plan import LR, PAPER, Advice, Results, SearchSpace
@@ -33,7 +33,7 @@ class PlanStrategy:
     margin: float = MARGIN
     """Of plans that ask for it: the difference in accuracy that noise does not explain."""
     method: ClassVar[str] = "fixnorm"
-    trains: ClassVar[Method] = "fixnorm"
+    trains: ClassVar[MethodName] = "fixnorm"
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, SearchSpace):
@@ -173,7 +173,7 @@ class SamplerStrategy:
     sampler_name: str = "gp"
     seed: int = 0
     method: ClassVar[str] = "bo-weight-decay"
-    trains: ClassVar[Method] = "weight-decay"
+    trains: ClassVar[MethodName] = "weight-decay"
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):

@@ -20,6 +20,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
+from fixnorm.internals import optuna_id
 from fixnorm.system import printable, short
 from fixnorm.system.lock import InUse, this_process
 from fixnorm.tuning.search import Ledger
@@ -181,7 +182,7 @@ class Study(Ledger):
         if asked is None:  # a plan's, or one that a driver before this one began
             number = self.trials[trial.key].number
             found = self.optuna.get_trials(deepcopy=False)[number]
-            asked = self._asked[trial.key] = optuna.trial.Trial(self.optuna, found._trial_id)
+            asked = self._asked[trial.key] = optuna.trial.Trial(self.optuna, optuna_id(found))
         return asked
 
     def record(self) -> StudyRecord:
