@@ -10,14 +10,14 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import torch
 import typer
 
-from fixnorm.tuning.engines.engine import Engine
-from fixnorm.tuning.engines.local import LocalEngine, default_workers
-from fixnorm.tuning.run import Runs
+if TYPE_CHECKING:
+    from fixnorm.tuning.engines import Engine
+    from fixnorm.tuning.run import Runs
 
 __all__ = ["PANEL", "Where", "check_where", "given", "refuse", "same_fields", "takes"]
 
@@ -137,16 +137,21 @@ class Where:
     @property
     def at_a_time(self) -> int:
         """Trainings side by side on this machine."""
+        from fixnorm.tuning.engines.local import default_workers
+
         gpus = torch.cuda.device_count()
         return self.workers or default_workers(gpus=gpus, processes=self.nproc_per_trial)
 
     def new_engine(self, runs: Runs) -> Engine:
+        # Here, as a training must not wait for what only a search needs.
         if self.engine == "ray":
             from fixnorm.tuning.engines.ray_tasks import RayEngine
 
             return RayEngine(
                 runs, cpus=self.cpus_per_trial, gpus=self.gpus_per_trial, address=self.address
             )
+        from fixnorm.tuning.engines.local import LocalEngine
+
         return LocalEngine(runs, workers=self.at_a_time, gpus=torch.cuda.device_count())
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.pool import Pool
 from fixnorm.evidence.training import Found, Training
-from fixnorm.tuning.engines.engine import Refused
-from fixnorm.tuning.job import Ended, Job
-from fixnorm.tuning.record import TrialRecord
+from fixnorm.tuning.engines import Refused
+from fixnorm.tuning.trial import Result, Trial
 
 __all__ = ["Bench", "Function", "Outcome"]
 
@@ -36,22 +35,18 @@ class Bench:
         self.pool = pool
         self._over = over
         self._open = dict(experiments)
-        self.ended: dict[str, TrialRecord] = {}
+        self.running: dict[str, Trial] = {}
+        self.done = 0
         """What this process has trained."""
         self._labs = {name: Lab(pool.find) for name in experiments}
-        self._ready: dict[str, Job] | None = None
-
-    @property
-    def trainings(self) -> int:
-        """Those known to be needed: a search may ask for more."""
-        return len(self.ended) + len(self.ready())
+        self._ready: dict[str, Trial] | None = None
 
     @property
     def known(self) -> int:
         """Trainings that are there, of all that were asked for."""
         return len({training for lab in self._labs.values() for training in lab.used})
 
-    def ready(self) -> dict[str, Job]:
+    def ready(self) -> dict[str, Trial]:
         """What can be trained now, by key."""
         if self._ready is None:
             self._ready = {}
@@ -61,46 +56,27 @@ class Bench:
                 if found is not None:
                     del self._open[name]
                     self._over(name, Outcome(found, dict(lab.used)))
-                jobs = [self.pool.job(training) for training in lab.missing]
-                self._ready |= {job.key: job for job in jobs}
+                trials = [self.pool.trial(training) for training in lab.missing]
+                self._ready |= {trial.key: trial for trial in trials}
         return self._ready
 
-    def next(self, room: int, running: Collection[str]) -> list[Job]:
+    def ask(self, n: int = 1) -> list[Trial]:
         """In the order in which the experiments ask."""
-        if room <= 0:
+        if n < 1:
             return []
-        return [job for key, job in self.ready().items() if key not in running][:room]
+        trials = [trial for key, trial in self.ready().items() if key not in self.running][:n]
+        self.running |= {trial.key: trial for trial in trials}
+        return trials
 
-    def announce(self, *, budget: int, over: bool) -> None:
-        """Nobody needs to know: the folders say it."""
+    def give_back(self, trial: Trial) -> None:
+        """It came to no result: it is asked for again."""
+        del self.running[trial.key]
 
-    def keep(self) -> None:
-        """The folder's lock lives as long as this process."""
-
-    def begin(self, job: Job) -> None:
-        """The training makes its folder itself."""
-
-    def end(self, job: Job, ended: Ended) -> TrialRecord:
+    def tell(self, trial: Trial, result: Result) -> Trial:
         """It has left its result; one that failed for good ends the whole."""
-        if ended.state == "failed":
-            raise Refused(f"{job.key} failed: {ended.reason}; look at {self.pool.log_of(job)}")
+        if result.state == "failed":
+            raise Refused(f"{trial.key} failed: {result.reason}; look at {self.pool.log_of(trial)}")
         self._ready = None
-        record = TrialRecord(
-            key=job.key,
-            number=len(self.ended),
-            round=job.round,
-            index=job.index,
-            lr=job.lr,
-            alpha=job.alpha,
-            weight_decay=job.weight_decay,
-            fraction=job.fraction,
-            seed=job.seed,
-            state=ended.state,
-            accuracy=ended.accuracy,
-            largest_scale=ended.largest_scale,
-            reason=ended.reason,
-            seconds=ended.seconds,
-            folder=self.pool.folder_of(job),
-        )
-        self.ended[job.key] = record
-        return record
+        self.done += 1
+        self.give_back(trial)
+        return replace(trial, result=result, folder=self.pool.folder_of(trial))

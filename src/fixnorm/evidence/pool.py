@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fixnorm.evidence.training import Found, Training, read_found
 from fixnorm.training.recipe import Recipe
-from fixnorm.tuning.job import Job
 from fixnorm.tuning.run import Runs
+from fixnorm.tuning.trial import Trial
 
 __all__ = ["Pool"]
 
@@ -33,18 +33,18 @@ class Pool(Runs):
                 self._found[training] = known
         return known
 
-    def job(self, training: Training) -> Job:
+    def trial(self, training: Training) -> Trial:
         """To be run."""
         self.trainings[training.key] = training
-        return training.job()
+        return training.trial()
 
-    def recipe_of(self, job: Job) -> Recipe:
+    def recipe_of(self, trial: Trial) -> Recipe:
         """The training's own."""
-        return self.trainings[job.key].recipe
+        return self.trainings[trial.key].recipe
 
-    def arguments(self, job: Job) -> list[str]:
+    def arguments(self, trial: Trial) -> list[str]:
         """A command that anyone can type."""
-        training = self.trainings[job.key]
+        training = self.trainings[trial.key]
         arguments = [training.base, "--method", training.method]
         for pair in training.settings():
             arguments += ["--set", pair]

@@ -22,8 +22,8 @@ from fixnorm.system import short
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
 from fixnorm.system.nearest import did_you_mean
-from fixnorm.tuning.driver import search
-from fixnorm.tuning.engines.engine import Engine
+from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engines import Engine
 from fixnorm.tuning.run import Runs
 
 __all__ = ["cost_table", "draw_again", "names_of", "plan", "reproduce", "scale_of", "together"]
@@ -73,7 +73,7 @@ def reproduce(
         stack.enter_context(owned_folder(folder))
         interrupt = stack.enter_context(Interrupt())
         view = stack.enter_context(BenchView(bench, most=len(trainings)))
-        search(bench, bench, engine, view, interrupt)
+        drive(bench, engine, view, interrupt)
     return written
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
 
 from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.setting import Ranges, Setting
 from fixnorm.evidence.training import Training
 from fixnorm.groups import Scope
-from fixnorm.tuning.plan import Outcome, Trial, paper
-from fixnorm.tuning.strategies import SamplerStrategy
+from fixnorm.tuning.search import Ledger, Search
+from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy
+from fixnorm.tuning.study import Study
+from fixnorm.tuning.trial import Result, StudyRecord, Trial
 
 __all__ = ["Searched", "Tried", "algorithm4", "bayesian"]
 
 Kind = Literal["alpha", "weight_decay"]
+_MOST = 10_000
+"""Points of a walk, which goes on for as long as somebody asks."""
 
 
 @dataclass(frozen=True)
@@ -68,45 +71,23 @@ class Searched:
 
 def algorithm4(lab: Lab, setting: Setting, *, seed: int, scope: Scope = "global") -> Searched:
     """FixNorm's own search; slots that are known without training cost nothing."""
-    space, tried = setting.space, list[Tried]()
-    outcomes: dict[Trial, Outcome] = {}
-    while not (advice := paper(space, outcomes)).over:
-        if advice.free:
-            known = {trial: outcomes[source] for trial, source in advice.free.items()}
-        else:
-            asked = [
-                setting.training(
-                    "fixnorm",
-                    seed=seed,
-                    fraction=trial.slot.fraction,
-                    lr=trial.slot.lr,
-                    alpha=trial.slot.alpha,
-                    scope=scope if scope != "global" else None,
-                )
-                for trial in advice.train
-            ]
-            found = lab.all(asked)
-            known = {
-                trial: Outcome(f.value, f.largest_scale)
-                for trial, f in zip(advice.train, found, strict=True)
-            }
-        outcomes |= known
-        for trial, outcome in known.items():
-            slot = trial.slot
-            tried.append(
-                Tried(
-                    advice.rounds[slot.round].title,
-                    slot.lr,
-                    slot.alpha,
-                    slot.fraction,
-                    outcome.accuracy if outcome.finite else None,
-                    bool(advice.free),
-                )
+    strategy = PlanStrategy(space=setting.space)
+    search = Search(strategy, Ledger(strategy.settings()))
+    while trials := search.ask(strategy.trainings):
+        asked = [
+            setting.training(
+                "fixnorm",
+                seed=seed,
+                fraction=trial.fraction,
+                lr=trial.lr,
+                alpha=trial.alpha,
+                scope=scope if scope != "global" else None,
             )
-    if advice.answer is None:
-        raise ValueError(f"every training of {setting.name} diverged")
-    answer = advice.answer
-    return Searched("alpha", answer.lr, answer.alpha, answer.accuracy, tuple(tried))
+            for trial in trials
+        ]
+        for trial, found in zip(trials, lab.all(asked), strict=True):
+            search.tell(trial, _result(found.score, found.largest_scale))
+    return _searched("alpha", setting, search.ledger.record())
 
 
 def bayesian(
@@ -129,11 +110,8 @@ def bayesian(
             "weight-decay", seed=seed, lr=lr, weight_decay=weight_decay, optimizer=optimizer
         )
 
-    tried = walk.go(budget, lambda lr, decay: lab.one(training(lr, decay)).score)
-    best = max(tried, key=lambda step: step.score if step.score is not None else -1.0)
-    if best.score is None:
-        raise ValueError(f"every training of {setting.name} diverged")
-    return Searched("weight_decay", best.lr, best.second, best.score, tuple(tried))
+    record = walk.go(budget, lambda lr, decay: lab.one(training(lr, decay)).score)
+    return _searched("weight_decay", setting, record)
 
 
 class _Walk:
@@ -141,26 +119,46 @@ class _Walk:
 
     def __init__(self, ranges: Ranges, seed: int, *, dry: bool) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        sampler = SamplerStrategy(sampler_name="random" if dry else "gp", seed=seed).sampler()
-        self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._ranges: dict[str, BaseDistribution] = {
-            "lr": FloatDistribution(*ranges.lr, log=True),
-            "weight_decay": FloatDistribution(*ranges.weight_decay, log=True),
-        }
-        self._asked: list[optuna.Trial] = []
-        self._tried: list[Tried] = []
+        strategy = SamplerStrategy(
+            lr_min=ranges.lr[0],
+            lr_max=ranges.lr[1],
+            weight_decay_min=ranges.weight_decay[0],
+            weight_decay_max=ranges.weight_decay[1],
+            budget=_MOST,
+            sampler_name="random" if dry else "gp",
+            seed=seed,
+        )
+        study = optuna.create_study(direction="maximize", sampler=strategy.sampler())
+        ledger = Study.around(
+            study, settings=strategy.settings(), distributions=strategy.distributions()
+        )
+        self._search = Search(strategy, ledger)
+        self._tried: list[Trial] = []
 
-    def go(self, budget: int, train: Callable[[float, float], float | None]) -> list[Tried]:
+    def go(self, budget: int, train: Callable[[float, float], float | None]) -> StudyRecord:
         """So many trainings; ``train`` may leave by :class:`NotYet` and is asked again later."""
         while len(self._tried) < budget:
-            if len(self._asked) == len(self._tried):
-                self._asked.append(self._study.ask(self._ranges))
-            trial = self._asked[-1]
+            (asked,) = self._search.running.values() or self._search.ask()
+            assert asked.weight_decay is not None
             # As a person would write them: a command line must give the very same training.
-            lr, decay = (float(f"{trial.params[name]:.4g}") for name in ("lr", "weight_decay"))
-            score = train(lr, decay)
-            known = [step.score for step in self._tried if step.score is not None]
-            # A training that diverged is as bad as the worst that did not, as in `fixnorm tune`.
-            self._study.tell(trial, min(known, default=0.0) if score is None else score)
-            self._tried.append(Tried("points", lr, decay, 1.0, score, free=False))
-        return self._tried[:budget]
+            lr, decay = (float(f"{value:.4g}") for value in (asked.lr, asked.weight_decay))
+            told = self._search.tell(asked, _result(train(lr, decay)))
+            self._tried.append(replace(told, lr=lr, weight_decay=decay))
+        return replace(self._search.ledger.record(), trials=tuple(self._tried[:budget]))
+
+
+def _result(score: float | None, largest_scale: float | None = None) -> Result:
+    if score is None:
+        return Result(state="diverged")
+    return Result(accuracy=score, largest_scale=largest_scale)
+
+
+def _searched(kind: Kind, setting: Setting, record: StudyRecord) -> Searched:
+    best = record.answer()
+    if best is None or best.accuracy is None:
+        raise ValueError(f"every training of {setting.name} diverged")
+    tried = tuple(
+        Tried(t.round, t.lr, getattr(t, kind), t.fraction, t.accuracy, t.state == "free")
+        for t in record.trials
+    )
+    return Searched(kind, best.lr, getattr(best, kind), best.accuracy, tried)

@@ -17,7 +17,7 @@ from fixnorm.methods import MethodName
 from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.table import read_table
-from fixnorm.tuning.job import Job
+from fixnorm.tuning.trial import Round, Trial
 
 __all__ = ["Found", "Training", "read_found"]
 
@@ -55,20 +55,18 @@ class Training:
         """Its ``--set`` pairs."""
         return [f"{name}={value}" for name, value in self.changes]
 
-    def job(self) -> Job:
+    def trial(self) -> Trial:
         """As engines know it."""
         recipe = self.recipe
-        tuned = {"alpha": recipe.alpha} if recipe.alpha is not None else {}
-        decay = {"weight_decay": recipe.weight_decay} if recipe.alpha is None else {}
-        return Job(
+        return Trial(
             key=self.key,
-            round=recipe.name,
+            round=Round(recipe.name),
             index=0,
             lr=recipe.lr,
+            alpha=recipe.alpha,
+            weight_decay=recipe.weight_decay if recipe.alpha is None else None,
             fraction=self.cost,
             seed=recipe.seed,
-            **tuned,
-            **decay,
         )
 
 

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fixnorm.evidence.bench import Bench
-from fixnorm.tuning.job import Job
-from fixnorm.tuning.live import LiveView
-from fixnorm.tuning.record import TrialRecord
+from fixnorm.tuning.trial import Trial
+from fixnorm.tuning.view import LiveView
 
 __all__ = ["BenchView"]
 
@@ -23,7 +22,7 @@ class BenchView(LiveView):
     def __init__(self, bench: Bench, *, most: int) -> None:
         super().__init__()
         self._bench, self._most = bench, most
-        self._progress: dict[Job, float] = {}
+        self._progress: dict[Trial, float] = {}
         self._began = time.monotonic()
         self._before = 0
 
@@ -35,23 +34,23 @@ class BenchView(LiveView):
         self.start()
         return self
 
-    def started(self, job: Job) -> None:
+    def started(self, trial: Trial) -> None:
         """A training has started."""
-        self._progress[job] = 0.0
+        self._progress[trial] = 0.0
 
-    def died(self, job: Job, reason: str) -> None:
+    def died(self, trial: Trial, reason: str) -> None:
         """It was killed and will be tried again."""
-        self.message(f"{job.key} ended by {reason}; trying again")
+        self.message(f"{trial.key} ended by {reason}; trying again")
 
-    def ended(self, record: TrialRecord) -> None:
+    def ended(self, trial: Trial) -> None:
         """It is over."""
         if not self.shown:
             self._bench.ready()
-            found = "diverged" if record.accuracy is None else f"{record.accuracy:.2f}"
+            found = "diverged" if trial.accuracy is None else f"{trial.accuracy:.2f}"
             done = self._bench.known
-            self.message(f"{done:>4} of ≤ {self._most}  {record.key}: {found}")
+            self.message(f"{done:>4} of ≤ {self._most}  {trial.key}: {found}")
 
-    def tick(self, progress: dict[Job, float]) -> None:
+    def tick(self, progress: dict[Trial, float]) -> None:
         """How far the running trainings are."""
         self._progress = progress
 
@@ -60,11 +59,11 @@ class BenchView(LiveView):
         done = self._bench.known
         running = dict(self._progress)
         table = Table.grid(padding=(0, 2))
-        for job, share in running.items():
+        for trial, share in running.items():
             table.add_row(
                 ProgressBar(total=1.0, completed=share, width=24),
                 Text(f"{100 * share:3.0f} %"),
-                Text(f"{job.round}, {job.numbers()}, seed {job.seed}"),
+                Text(f"{trial.round}, {trial.numbers()}, seed {trial.seed}"),
             )
         line = Table.grid(padding=(0, 2))
         line.add_row(

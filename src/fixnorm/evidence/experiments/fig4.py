@@ -13,7 +13,8 @@ from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.setting import Setting
 from fixnorm.evidence.training import Found
-from fixnorm.tuning.plan import PAPER, Outcome, Search, Slot, Trial
+from fixnorm.tuning.plan import PAPER, Rounds
+from fixnorm.tuning.trial import Result, Round, Trial
 
 __all__ = ["decay_grid", "fig4", "landscapes"]
 
@@ -59,10 +60,13 @@ def _row(lab: Lab, setting: Setting, lr: float, seed: int) -> list[dict[str, Any
     largest = setting.training("fixnorm", seed=seed, lr=lr, alpha=PAPER.alphas[-1])
     first, last = lab.all([short, largest])
     known = {PAPER.alphas[-1]: last}
-    slots = {alpha: Slot(0, k, lr, alpha, 1.0) for k, alpha in enumerate(PAPER.alphas)}
-    outcome = Outcome(last.value, last.largest_scale)
-    search = Search(PAPER, {Trial(slots[PAPER.alphas[-1]], 0): outcome})
-    free = {alpha for alpha in PAPER.alphas[:-1] if search.is_free(slots[alpha])}
+    slots = {
+        alpha: Trial(round=Round("alpha"), index=k, lr=lr, alpha=alpha)
+        for k, alpha in enumerate(PAPER.alphas)
+    }
+    result = Result(accuracy=last.score, largest_scale=last.largest_scale)
+    rounds = Rounds(PAPER, {slots[PAPER.alphas[-1]]: result})
+    free = {alpha for alpha in PAPER.alphas[:-1] if rounds.is_free(slots[alpha])}
     asked = [alpha for alpha in PAPER.alphas[:-1] if alpha not in free]
     found = lab.all(setting.training("fixnorm", seed=seed, lr=lr, alpha=alpha) for alpha in asked)
     known |= dict(zip(asked, found, strict=True))

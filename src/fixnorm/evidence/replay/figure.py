@@ -25,7 +25,7 @@ from fixnorm.report.style import (
     room,
     write,
 )
-from fixnorm.tuning.strategies import PLANS
+from fixnorm.tuning.plans import PLANS
 
 __all__ = ["regret_figure"]
 
