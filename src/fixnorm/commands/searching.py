@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,15 +18,21 @@ from fixnorm.system.interrupt import Interrupt
 from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
-from fixnorm.tuning import estimate
 from fixnorm.tuning.driver import drive
-from fixnorm.tuning.engines import Died, Engine
+from fixnorm.tuning.engines import Engine
+from fixnorm.tuning.estimate import (
+    decay_slope,
+    equivalent_lr,
+    probe,
+    range_around,
+    seconds_of_training,
+    train_probe,
+)
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.run import RecipeSearch, TrialRuns, check_place, length_of, result
+from fixnorm.tuning.run import RecipeSearch, TrialRuns, check_place, result, whole_lengths
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.study import read_studies
-from fixnorm.tuning.trial import Round, Trial
 from fixnorm.tuning.view import SearchView, found, rounds_table
 
 METHODS = ("fixnorm", "bo-weight-decay")
@@ -138,7 +143,7 @@ def searched(
             f"every training diverged or failed: look at {search.runs.folder / 'logs'},"
             " then lower --lr-max in another --out"
         )
-    train = training_command(search.runs, best)
+    train = search.runs.command_in_full(best)
     answer = result(search, record, best, train)
     write_json(folder / "result.json", answer)
     report = write_report(read_studies(search.storage, folder), folder, command=train)
@@ -156,7 +161,7 @@ def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -
     trials, cost = strategy.trainings, strategy.cost
     if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
         trials, cost = trials + 1, cost + strategy.space.fractions[0]
-    hours = cost * estimate.seconds_of_training(recipe, wanted.data) / workers / 3600
+    hours = cost * seconds_of_training(recipe, wanted.data) / workers / 3600
     if wanted.as_json:
         print(json.dumps({"trials": trials, "cost": cost, "hours": round(hours, 4)}))
         return
@@ -179,62 +184,19 @@ def centred(
         raise ValueError(
             f"--from-weight-decay needs two numbers > 0 but got {lr:g} {weight_decay:g}"
         )
-    space = strategy.space
-    middle = float(f"{math.sqrt(space.lr_min * space.lr_max):.3g}")
-    trial = Trial(
-        key="probe",
-        round=Round("probe"),
-        index=0,
-        lr=middle,
-        alpha=space.alphas[0],
-        fraction=space.fractions[0],
-    )
+    trial = probe(strategy.space)
     console = Console(stderr=True, highlight=False)
-    with console.status(f"a short training at lr {middle:g} measures what weight decay stands for"):
-        finished(trial, engine)
-    equal = estimate.equivalent_lr(
-        lr, weight_decay, estimate.decay_slope(runs.folder_of(trial) / "metrics.csv")
-    )
-    low, high = estimate.range_around(equal)
+    short = f"a short training at lr {trial.lr:g}"
+    with console.status(f"{short} measures what weight decay stands for"):
+        train_probe(trial, engine)
+    slope = decay_slope(runs.folder_of(trial) / "metrics.csv")
+    equal = equivalent_lr(lr, weight_decay, slope)
+    low, high = range_around(equal)
     console.print(
         f"lr {lr:g} with weight decay {weight_decay:g} turns the weights as FixNorm does at lr"
         f" {equal:.2g}: searching [{low:g}, {high:g}]"
     )
-    return replace(strategy, space=replace(space, lr_min=low, lr_max=high))
-
-
-def finished(trial: Trial, engine: Engine) -> None:
-    """Train one trial to its end."""
-    try:
-        engine.start(trial)
-        while not (over := engine.wait(1.0)):
-            pass
-        _, end = over[0]
-        if isinstance(end, Died):
-            raise ValueError(f"the probe ended by {end.reason}; the same command tries again")
-    finally:
-        engine.stop()
-
-
-def training_command(runs: TrialRuns, best: Trial) -> str:
-    """What to type to train with the answer."""
-    parts = ["fixnorm", "train", runs.recipe.name, "--method", runs.recipe.method]
-    tuned = {"lr": best.lr, "alpha": best.alpha, "weight_decay": best.weight_decay}
-    for pair in runs.settings:
-        parts += ["--set", pair]
-    for key, value in tuned.items():
-        if value is not None:
-            parts += ["--set", f"{key}={value!r}"]
-    if runs.data is not None:
-        parts += ["--data", str(runs.data)]
-    return shlex.join(parts)
-
-
-def whole_lengths(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
-    """Fractions of T_max as trainings can have them, so that the cost is what is spent."""
-    if not all(0 < fraction <= 1 for fraction in fractions):
-        return fractions  # for the search space to refuse
-    return tuple(length_of(recipe, fraction) / recipe.length for fraction in fractions)
+    return replace(strategy, space=replace(strategy.space, lr_min=low, lr_max=high))
 
 
 def numbers(name: str, text: str) -> tuple[float, ...]:
