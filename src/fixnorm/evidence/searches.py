@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from fixnorm.evidence.lab import Lab
-from fixnorm.evidence.setting import Ranges, Setting
-from fixnorm.evidence.training import Training
+from fixnorm.evidence.scales import Ranges, Workload
+from fixnorm.evidence.trainings import Training, Trainings
 from fixnorm.groups import Scope
 from fixnorm.tuning.plan import Outcome, Trial, paper
 from fixnorm.tuning.strategies import SamplerStrategy
@@ -63,19 +63,21 @@ class Searched:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {**asdict(self), "cost": self.cost, "tried": [asdict(step) for step in self.tried]}
+        return {**asdict(self), "cost": self.cost, "tried": tuple(map(asdict, self.tried))}
 
 
-def algorithm4(lab: Lab, setting: Setting, *, seed: int, scope: Scope = "global") -> Searched:
+def algorithm4(
+    trainings: Trainings, workload: Workload, *, seed: int, scope: Scope = "global"
+) -> Searched:
     """FixNorm's own search; slots that are known without training cost nothing."""
-    space, tried = setting.space, list[Tried]()
+    space, tried = workload.space, list[Tried]()
     outcomes: dict[Trial, Outcome] = {}
     while not (advice := paper(space, outcomes)).over:
         if advice.free:
             known = {trial: outcomes[source] for trial, source in advice.free.items()}
         else:
             asked = [
-                setting.training(
+                workload.training(
                     "fixnorm",
                     seed=seed,
                     fraction=trial.slot.fraction,
@@ -85,7 +87,7 @@ def algorithm4(lab: Lab, setting: Setting, *, seed: int, scope: Scope = "global"
                 )
                 for trial in advice.train
             ]
-            found = lab.all(asked)
+            found = trainings.all(asked)
             known = {
                 trial: Outcome(f.value, f.largest_scale)
                 for trial, f in zip(advice.train, found, strict=True)
@@ -104,14 +106,14 @@ def algorithm4(lab: Lab, setting: Setting, *, seed: int, scope: Scope = "global"
                 )
             )
     if advice.answer is None:
-        raise ValueError(f"every training of {setting.name} diverged")
+        raise ValueError(f"every training of {workload.name} diverged")
     answer = advice.answer
     return Searched("alpha", answer.lr, answer.alpha, answer.accuracy, tuple(tried))
 
 
 def bayesian(
-    lab: Lab,
-    setting: Setting,
+    trainings: Trainings,
+    workload: Workload,
     *,
     seed: int,
     budget: int,
@@ -119,20 +121,21 @@ def bayesian(
     ranges: Ranges | None = None,
 ) -> Searched:
     """Optuna's Gaussian process over lr and weight decay, one training after another."""
-    ranges = ranges or setting.decay
-    walk = lab.memory.setdefault(
-        ("bayesian", setting.name, optimizer, seed), _Walk(ranges, seed, dry=lab.dry)
+    ranges = ranges or workload.decay
+    walk = trainings.kept(
+        ("bayesian", workload.name, optimizer, seed),
+        partial(_Walk, ranges, seed, dry=trainings.dry),
     )
 
     def training(lr: float, weight_decay: float) -> Training:
-        return setting.training(
+        return workload.training(
             "weight-decay", seed=seed, lr=lr, weight_decay=weight_decay, optimizer=optimizer
         )
 
-    tried = walk.go(budget, lambda lr, decay: lab.one(training(lr, decay)).score)
+    tried = walk.go(budget, lambda lr, decay: trainings.one(training(lr, decay)).score)
     best = max(tried, key=lambda step: step.score if step.score is not None else -1.0)
     if best.score is None:
-        raise ValueError(f"every training of {setting.name} diverged")
+        raise ValueError(f"every training of {workload.name} diverged")
     return Searched("weight_decay", best.lr, best.second, best.score, tuple(tried))
 
 
