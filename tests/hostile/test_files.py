@@ -110,7 +110,7 @@ def _drawn_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
             panel.axes(drawing.Figure())
         return b"a picture"
 
-    for module in ("evidence.record", "evidence.replay.write", "report.write"):
+    for module in ("evidence.record", "evidence.replay.output", "report.write"):
         monkeypatch.setattr(f"fixnorm.{module}.png", drawn)
     monkeypatch.setattr("fixnorm.report.document.svg", lambda panel, prefix: "<svg></svg>")
 

@@ -77,9 +77,9 @@ def replay(
 
     Example: fixnorm replay results/landscapes --strategies paper,unimodal --replays 1000
     """
-    from fixnorm.evidence.replay.table import table_of  # other commands must not wait for Optuna
-    from fixnorm.evidence.replay.work import Options, read_landscapes, replay_all, settings_of
-    from fixnorm.evidence.replay.write import check_place, content, write_replay
+    # Here, as other commands must not wait for Optuna.
+    from fixnorm.evidence.replay.output import check_place, content, table_of, write_replay
+    from fixnorm.evidence.replay.replays import Options, read_landscapes, replay_all, workloads_of
 
     names = None if strategies is None else tuple(strategies.replace(",", " ").split())
     options = Options(
@@ -87,7 +87,7 @@ def replay(
     )
     check_place(out)
     found = read_landscapes(landscapes or [_RECORDED])
-    entries = [e for _, entries in settings_of(found, options).values() for e in entries]
+    entries = [e for _, entries in workloads_of(found, options).values() for e in entries]
     with ReplayView(entries, replays) as view:
         results = replay_all(found, options, workers=workers, progress=view.done)
     paths = write_replay(results, options, out)

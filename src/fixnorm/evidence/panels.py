@@ -26,7 +26,17 @@ from fixnorm.report.style import (
     room,
 )
 
-__all__ = ["COLOURS", "NAMES", "SEEDS_AS_DOTS", "Line", "Row", "dots", "lines"]
+__all__ = [
+    "COLOURS",
+    "NAMES",
+    "SEEDS_AS_DOTS",
+    "Line",
+    "Row",
+    "dots",
+    "lines",
+    "name_rows",
+    "write_beside",
+]
 
 COLOURS = dict(zip(("fixnorm", "weight-decay", "algorithm1", "wn-fc"), SERIES, strict=False))
 NAMES = {
@@ -147,23 +157,28 @@ def _draw_dots(ax: Axes, *, rows: Sequence[Row], title: str, x: str) -> None:
         below = [place - 0.22] * len(row.values)
         ax.plot(row.values, below, ls="none", marker="o", ms=2.6, color=row.colour, alpha=0.7)
         ax.plot(found.mean, place, marker="o", ms=6, mfc=row.colour, mec=PAPER, mew=1, zorder=5)
-        ax.text(
-            1.02,
-            place,
-            found.spread(),
-            transform=ax.get_yaxis_transform(),
-            ha="left",
-            va="center",
-            fontsize=FONT_SIZE,
-            color=INK,
-            parse_math=False,
-        )
+        write_beside(ax, place, found.spread(), size=FONT_SIZE, colour=INK)
     values = [value for row in rows for value in row.values]
     span = max(max(values) - min(values), 0.5)
     ax.set_xlim(min(values) - 0.12 * span, max(values) + 0.12 * span)
     dress(ax, title=title, x=x)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     name_rows(ax, [row.name for row in reversed(rows)])
+
+
+def write_beside(ax: Axes, row: float, text: str, *, size: float, colour: str) -> None:
+    """Words right of a row."""
+    ax.text(
+        1.02,
+        row,
+        text,
+        transform=ax.get_yaxis_transform(),
+        ha="left",
+        va="center",
+        fontsize=size,
+        color=colour,
+        parse_math=False,
+    )
 
 
 def name_rows(ax: Axes, names: Sequence[str]) -> None:
