@@ -32,7 +32,7 @@ from fixnorm.report.text_table import TextTable
 from fixnorm.system import short
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
-from fixnorm.tuning.driver import search
+from fixnorm.tuning.driver import drive
 
 _SAME = {"fig5": "table1"}
 """Figures of the same trainings."""
@@ -97,7 +97,7 @@ def run(wanted: Wanted) -> None:
         stack.enter_context(owned_folder(folder))
         interrupt = stack.enter_context(Interrupt())
         view = stack.enter_context(ExperimentView(experiments, most=len(trainings)))
-        search(experiments, experiments, engine, view, interrupt)
+        drive(experiments, engine, view, interrupt)
     tell(written, wanted)
 
 

@@ -19,18 +19,15 @@ from fixnorm.system.interrupt import Interrupt
 from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
-from fixnorm.tuning import probe
-from fixnorm.tuning.driver import search as run_search
-from fixnorm.tuning.engines.engine import Died, Engine
-from fixnorm.tuning.estimate import seconds_of_training
-from fixnorm.tuning.job import Job
+from fixnorm.tuning import estimate
+from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engines import Died, Engine
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.run import TrialRuns, length_of
-from fixnorm.tuning.search import RecipeSearch, check_place, result
-from fixnorm.tuning.sources import Best, PlanSource
+from fixnorm.tuning.run import RecipeSearch, TrialRuns, check_place, length_of, result
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.study import read_studies
+from fixnorm.tuning.trial import Round, Trial
 from fixnorm.tuning.view import SearchView, found, rounds_table
 
 METHODS = ("fixnorm", "bo-weight-decay")
@@ -125,7 +122,7 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
             alphas=numbers("alphas", wanted.alphas),
             seeds=wanted.seeds,
         )
-        return PlanStrategy(space=space, plan=cast(Any, wanted.plan), margin=wanted.margin)
+        return PlanStrategy(space=space, plan=wanted.plan, margin=wanted.margin)
     if wanted.seeds != 1:
         raise ValueError(
             f"--method bo-weight-decay trains each point once but got seeds={wanted.seeds}"
@@ -138,7 +135,7 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
         weight_decay_min=wanted.weight_decay_min,
         weight_decay_max=wanted.weight_decay_max,
         budget=wanted.budget,
-        sampler_name=cast(Any, wanted.sampler),
+        sampler_name=wanted.sampler,
         seed=recipe.seed,
     )
 
@@ -154,17 +151,17 @@ def searched(
         engine = new_engine()  # first: one that is refused leaves no study behind
         stack.callback(engine.stop)
         interrupt = stack.enter_context(Interrupt())
-        study, source = stack.enter_context(search.owned())
+        asking = stack.enter_context(search.owned())
         title = (
             f"{search.runs.recipe.name} by {search.strategy.method} ({search.strategy.name}):"
-            f" at most {source.trainings} trainings, {source.cost:g} T_max"
+            f" at most {search.strategy.trainings} trainings, {search.strategy.cost:g} T_max"
         )
-        with SearchView(study, source, title=title, workers=engine.room) as view:
-            run_search(study, source, engine, view, interrupt)
-        best, record = source.best(), study.record()
+        with SearchView(asking, title=title, workers=engine.room) as view:
+            drive(asking, engine, view, interrupt)
+        best, record = asking.answer(), asking.ledger.record()
         told = Console(stderr=True, highlight=False)
-        if isinstance(source, PlanSource):
-            told.print(rounds_table(source))
+        if isinstance(search.strategy, PlanStrategy):
+            told.print(rounds_table(asking))
     if best is None:
         write_report([record], folder)
         raise ValueError(
@@ -189,7 +186,7 @@ def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -
     trials, cost = strategy.trainings, strategy.cost
     if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
         trials, cost = trials + 1, cost + strategy.space.fractions[0]
-    hours = cost * seconds_of_training(recipe, wanted.data) / workers / 3600
+    hours = cost * estimate.seconds_of_training(recipe, wanted.data) / workers / 3600
     if wanted.as_json:
         print(json.dumps({"trials": trials, "cost": cost, "hours": round(hours, 4)}))
         return
@@ -214,9 +211,9 @@ def centred(
         )
     space = strategy.space
     middle = float(f"{math.sqrt(space.lr_min * space.lr_max):.3g}")
-    job = Job(
+    trial = Trial(
         key="probe",
-        round="probe",
+        round=Round("probe"),
         index=0,
         lr=middle,
         alpha=space.alphas[0],
@@ -224,11 +221,11 @@ def centred(
     )
     console = Console(stderr=True, highlight=False)
     with console.status(f"a short training at lr {middle:g} measures what weight decay stands for"):
-        finished(job, engine)
-    equal = probe.equivalent_lr(
-        lr, weight_decay, probe.decay_slope(runs.folder_of(job) / "metrics.csv")
+        finished(trial, engine)
+    equal = estimate.equivalent_lr(
+        lr, weight_decay, estimate.decay_slope(runs.folder_of(trial) / "metrics.csv")
     )
-    low, high = probe.range_around(equal)
+    low, high = estimate.range_around(equal)
     console.print(
         f"lr {lr:g} with weight decay {weight_decay:g} turns the weights as FixNorm does at lr"
         f" {equal:.2g}: searching [{low:g}, {high:g}]"
@@ -236,10 +233,10 @@ def centred(
     return replace(strategy, space=replace(space, lr_min=low, lr_max=high))
 
 
-def finished(job: Job, engine: Engine) -> None:
-    """Train one job to its end."""
+def finished(trial: Trial, engine: Engine) -> None:
+    """Train one trial to its end."""
     try:
-        engine.start(job)
+        engine.start(trial)
         while not (over := engine.wait(1.0)):
             pass
         _, end = over[0]
@@ -249,7 +246,7 @@ def finished(job: Job, engine: Engine) -> None:
         engine.stop()
 
 
-def training_command(runs: TrialRuns, best: Best) -> str:
+def training_command(runs: TrialRuns, best: Trial) -> str:
     """What to type to train with the answer."""
     parts = ["fixnorm", "train", runs.recipe.name, "--method", runs.recipe.method]
     tuned = {"lr": best.lr, "alpha": best.alpha, "weight_decay": best.weight_decay}

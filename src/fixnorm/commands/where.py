@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fixnorm.tuning.engines.engine import Engine
+from fixnorm.tuning.engines import Engine
 from fixnorm.tuning.engines.local import LocalEngine, default_workers
 from fixnorm.tuning.run import Runs
 

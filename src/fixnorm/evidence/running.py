@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -15,11 +15,10 @@ from rich.text import Text
 from fixnorm.evidence.experiment import Experiment
 from fixnorm.evidence.trainings import Found, Training, Trainings, read_found
 from fixnorm.training.recipe import Recipe
-from fixnorm.tuning.engines.engine import Refused
-from fixnorm.tuning.job import Ended, Job
-from fixnorm.tuning.live import LiveView
-from fixnorm.tuning.record import TrialRecord
+from fixnorm.tuning.engines import Refused
 from fixnorm.tuning.run import Runs
+from fixnorm.tuning.trial import Result, Trial
+from fixnorm.tuning.view import LiveView
 
 __all__ = ["ExperimentView", "RunningExperiments", "TrainingRuns"]
 
@@ -46,17 +45,17 @@ class TrainingRuns(Runs):
                 self._found[training] = known
         return known
 
-    def job(self, training: Training) -> Job:
+    def trial(self, training: Training) -> Trial:
         """To be run."""
         self.trainings[training.key] = training
-        return training.job()
+        return training.trial()
 
-    def recipe_of(self, job: Job) -> Recipe:
-        return self.trainings[job.key].recipe
+    def recipe_of(self, trial: Trial) -> Recipe:
+        return self.trainings[trial.key].recipe
 
-    def arguments(self, job: Job) -> list[str]:
+    def arguments(self, trial: Trial) -> list[str]:
         """A command that anyone can type."""
-        training = self.trainings[job.key]
+        training = self.trainings[trial.key]
         arguments = [training.base, "--method", training.method]
         for pair in training.settings():
             arguments += ["--set", pair]
@@ -92,22 +91,18 @@ class RunningExperiments:
         self.runs = runs
         self._over = over
         self._open = dict(experiments)
-        self.ended: dict[str, TrialRecord] = {}
+        self.running: dict[str, Trial] = {}
+        self.done = 0
         """What this process has trained."""
         self._trainings = {name: Trainings(runs.find) for name in experiments}
-        self._ready: dict[str, Job] | None = None
-
-    @property
-    def trainings(self) -> int:
-        """Those known to be needed: a search may ask for more."""
-        return len(self.ended) + len(self.ready())
+        self._ready: dict[str, Trial] | None = None
 
     @property
     def known(self) -> int:
         """Trainings that are there, of all that were asked for."""
         return len({training for each in self._trainings.values() for training in each.used})
 
-    def ready(self) -> dict[str, Job]:
+    def ready(self) -> dict[str, Trial]:
         """What can be trained now, by key."""
         if self._ready is None:
             self._ready = {}
@@ -117,49 +112,30 @@ class RunningExperiments:
                 if outcome is not None:
                     del self._open[name]
                     self._over(name, outcome, dict(trainings.used))
-                jobs = [self.runs.job(training) for training in trainings.missing]
-                self._ready |= {job.key: job for job in jobs}
+                trials = [self.runs.trial(training) for training in trainings.missing]
+                self._ready |= {trial.key: trial for trial in trials}
         return self._ready
 
-    def next(self, room: int, running: Collection[str]) -> list[Job]:
+    def ask(self, n: int = 1) -> list[Trial]:
         """In the order in which the experiments ask."""
-        if room <= 0:
+        if n < 1:
             return []
-        return [job for key, job in self.ready().items() if key not in running][:room]
+        trials = [trial for key, trial in self.ready().items() if key not in self.running][:n]
+        self.running |= {trial.key: trial for trial in trials}
+        return trials
 
-    def announce(self, *, budget: int, over: bool) -> None:
-        """Nothing to write down: the folders say it."""
+    def give_back(self, trial: Trial) -> None:
+        """It came to no result: it is asked for again."""
+        del self.running[trial.key]
 
-    def keep(self) -> None:
-        """The folder's lock lives as long as this process."""
-
-    def begin(self, job: Job) -> None:
-        """The training makes its folder itself."""
-
-    def end(self, job: Job, ended: Ended) -> TrialRecord:
+    def tell(self, trial: Trial, result: Result) -> Trial:
         """It has left its result; one that failed for good ends the whole."""
-        if ended.state == "failed":
-            raise Refused(f"{job.key} failed: {ended.reason}; look at {self.runs.log_of(job)}")
+        if result.state == "failed":
+            raise Refused(f"{trial.key} failed: {result.reason}; look at {self.runs.log_of(trial)}")
         self._ready = None
-        record = TrialRecord(
-            key=job.key,
-            number=len(self.ended),
-            round=job.round,
-            index=job.index,
-            lr=job.lr,
-            alpha=job.alpha,
-            weight_decay=job.weight_decay,
-            fraction=job.fraction,
-            seed=job.seed,
-            state=ended.state,
-            accuracy=ended.accuracy,
-            largest_scale=ended.largest_scale,
-            reason=ended.reason,
-            seconds=ended.seconds,
-            folder=self.runs.folder_of(job),
-        )
-        self.ended[job.key] = record
-        return record
+        self.done += 1
+        self.give_back(trial)
+        return replace(trial, result=result, folder=self.runs.folder_of(trial))
 
 
 class ExperimentView(LiveView):
@@ -168,7 +144,7 @@ class ExperimentView(LiveView):
     def __init__(self, experiments: RunningExperiments, *, most: int) -> None:
         super().__init__()
         self._experiments, self._most = experiments, most
-        self._progress: dict[Job, float] = {}
+        self._progress: dict[Trial, float] = {}
         self._began = time.monotonic()
         self._before = 0
 
@@ -180,20 +156,20 @@ class ExperimentView(LiveView):
         self.start()
         return self
 
-    def started(self, job: Job) -> None:
-        self._progress[job] = 0.0
+    def started(self, trial: Trial) -> None:
+        self._progress[trial] = 0.0
 
-    def died(self, job: Job, reason: str) -> None:
-        self.message(f"{job.key} ended by {reason}; trying again")
+    def died(self, trial: Trial, reason: str) -> None:
+        self.message(f"{trial.key} ended by {reason}; trying again")
 
-    def ended(self, record: TrialRecord) -> None:
+    def ended(self, trial: Trial) -> None:
         if not self.shown:
             self._experiments.ready()
-            found = "diverged" if record.accuracy is None else f"{record.accuracy:.2f}"
+            found = "diverged" if trial.accuracy is None else f"{trial.accuracy:.2f}"
             done = self._experiments.known
-            self.message(f"{done:>4} of ≤ {self._most}  {record.key}: {found}")
+            self.message(f"{done:>4} of ≤ {self._most}  {trial.key}: {found}")
 
-    def tick(self, progress: dict[Job, float]) -> None:
+    def tick(self, progress: dict[Trial, float]) -> None:
         self._progress = progress
 
     def view(self) -> RenderableType:
@@ -207,11 +183,11 @@ class ExperimentView(LiveView):
             f"{known} of at most {self._most} trainings",
             self._left(done),
         )
-        for job, share in running.items():
+        for trial, share in running.items():
             table.add_row(
                 ProgressBar(total=1.0, completed=share, width=24),
                 Text(f"{100 * share:3.0f} %"),
-                Text(f"{job.round}, {job.numbers()}, seed {job.seed}"),
+                Text(f"{trial.round}, {trial.numbers()}, seed {trial.seed}"),
             )
         return Group(whole, table)
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from fixnorm import recipes
 from fixnorm.evidence.trainings import Training, Value
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.plan import PAPER, SearchSpace
@@ -45,7 +45,7 @@ class Workload:
     """Of lr and weight decay."""
 
     def training(
-        self, method: Method, *, seed: int, fraction: float = 1.0, **numbers: Value
+        self, method: MethodName, *, seed: int, fraction: float = 1.0, **numbers: Value
     ) -> Training:
         """One of its trainings; numbers that are none stay as the recipe has them."""
         base = self.recipe_for(method)
@@ -61,7 +61,7 @@ class Workload:
             cost=length / base.length,
         )
 
-    def recipe_for(self, method: Method) -> Recipe:
+    def recipe_for(self, method: MethodName) -> Recipe:
         """The recipe of a method as it stands."""
         return changed(recipes.get(self.recipe, method), **self.changes)
 

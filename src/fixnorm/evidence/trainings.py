@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from fixnorm import recipes
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.table import read_table
-from fixnorm.tuning.job import Job
+from fixnorm.tuning.trial import Round, Trial
 
 __all__ = ["IMAGINED", "Found", "NotYet", "Training", "Trainings", "Value", "read_found"]
 
@@ -42,7 +42,7 @@ class Training:
 
     base: str
     """The recipe's name."""
-    method: Method
+    method: MethodName
     changes: tuple[tuple[str, Value], ...]
     data: str | None
     """The name of the data's folder."""
@@ -65,20 +65,18 @@ class Training:
         """Its ``--set`` pairs."""
         return [f"{name}={value}" for name, value in self.changes]
 
-    def job(self) -> Job:
+    def trial(self) -> Trial:
         """As engines know it."""
         recipe = self.recipe
-        tuned = {"alpha": recipe.alpha} if recipe.alpha is not None else {}
-        decay = {"weight_decay": recipe.weight_decay} if recipe.alpha is None else {}
-        return Job(
+        return Trial(
             key=self.key,
-            round=recipe.name,
+            round=Round(recipe.name),
             index=0,
             lr=recipe.lr,
+            alpha=recipe.alpha,
+            weight_decay=recipe.weight_decay if recipe.alpha is None else None,
             fraction=self.cost,
             seed=recipe.seed,
-            **tuned,
-            **decay,
         )
 
 

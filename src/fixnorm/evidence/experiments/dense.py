@@ -18,7 +18,7 @@ from fixnorm.evidence.experiment import (
 from fixnorm.evidence.panels import COLOURS, NAMES, SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
@@ -27,7 +27,7 @@ from fixnorm.training.checked import Part
 
 __all__ = ["Table3", "Table4"]
 
-METHODS: tuple[Method, ...] = ("weight-decay", "fixnorm")
+METHODS: tuple[MethodName, ...] = ("weight-decay", "fixnorm")
 
 
 class Run(Part):

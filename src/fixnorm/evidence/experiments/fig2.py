@@ -24,7 +24,7 @@ from fixnorm.evidence.experiment import (
 from fixnorm.evidence.panels import COLOURS, NAMES, Line, lines
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import MUTED, write
@@ -34,7 +34,7 @@ from fixnorm.training.checked import Part
 
 __all__ = ["Fig2"]
 
-METHODS: tuple[Method, ...] = ("algorithm1", "wn-fc", "fixnorm")
+METHODS: tuple[MethodName, ...] = ("algorithm1", "wn-fc", "fixnorm")
 Column = tuple[Loose, ...]
 Ending = Annotated[Column, Field(min_length=1)]
 

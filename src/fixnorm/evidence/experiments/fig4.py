@@ -35,7 +35,8 @@ from fixnorm.report.text_table import TextTable
 from fixnorm.training.bounded import Loose, Name, Percent
 from fixnorm.training.checked import Part
 from fixnorm.tuning.plan import PAPER as SPACE
-from fixnorm.tuning.plan import Outcome, Search, Slot, Trial
+from fixnorm.tuning.plan import Rounds
+from fixnorm.tuning.trial import Result, Round, Trial
 
 __all__ = ["Fig4", "Recordings"]
 
@@ -161,10 +162,12 @@ def _alphas_of(
     short, largest = trainings.all(
         [train(fraction=SHORT, alpha=alphas[0]), train(alpha=alphas[-1])]
     )
-    slots = {alpha: Slot(0, k, lr, alpha, 1.0) for k, alpha in enumerate(alphas)}
-    outcome = Outcome(largest.value, largest.largest_scale)
-    search = Search(SPACE, {Trial(slots[alphas[-1]], 0): outcome})
-    asked = [alpha for alpha in alphas[:-1] if not search.is_free(slots[alpha])]
+    slots = [
+        Trial(round=Round("alpha"), index=k, lr=lr, alpha=alpha) for k, alpha in enumerate(alphas)
+    ]
+    result = Result(accuracy=largest.score, largest_scale=largest.largest_scale)
+    rounds = Rounds(SPACE, {slots[-1]: result})
+    asked = [slot.alpha for slot in slots[:-1] if not rounds.is_free(slot)]
     found = dict(zip(asked, trainings.all(train(alpha=a) for a in asked), strict=True))
     found[alphas[-1]] = largest
     point = partial(_point, curves=curves, lr=lr, seed=seed)

@@ -18,9 +18,9 @@ from fixnorm.evidence.experiment import (
 from fixnorm.evidence.experiments.table2 import BUDGET
 from fixnorm.evidence.panels import SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Ranges, Scale
+from fixnorm.evidence.searches import Winner, tuned_fixnorm, tuned_weight_decay
 from fixnorm.evidence.step_cost import StepCosts, step_costs
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.evidence.winners import Winner, tuned_fixnorm, tuned_weight_decay
 from fixnorm.groups import Scope
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired

@@ -27,14 +27,14 @@ from fixnorm.evidence.experiment import (
 )
 from fixnorm.evidence.panels import COLOURS, Line, Row, dots, lines
 from fixnorm.evidence.scales import Scale, Workload
-from fixnorm.evidence.trainings import Trainings
-from fixnorm.evidence.winners import (
+from fixnorm.evidence.searches import (
     Step,
     Winner,
     fresh_scores,
     tuned_fixnorm,
     tuned_weight_decay,
 )
+from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import PAPER, EndLabel, breadth, dress, end_labels, room

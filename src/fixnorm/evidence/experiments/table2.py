@@ -18,14 +18,14 @@ from fixnorm.evidence.experiment import (
 )
 from fixnorm.evidence.panels import COLOURS, SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Scale, Workload
-from fixnorm.evidence.trainings import Trainings
-from fixnorm.evidence.winners import (
+from fixnorm.evidence.searches import (
     Scored,
     Winner,
     fresh_scores,
     tuned_fixnorm,
     tuned_weight_decay,
 )
+from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable

@@ -35,7 +35,7 @@ from fixnorm.system import check_files
 from fixnorm.system.atomic import write_atomically
 from fixnorm.training.checked import Part, read_checked
 from fixnorm.training.result import commit, versions
-from fixnorm.tuning.strategies import PLANS
+from fixnorm.tuning.plans import PLANS
 
 __all__ = ["check_place", "content", "table_of", "write_replay"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from fixnorm.evidence.replay.summary import Summary, WorkloadResult
 from fixnorm.evidence.replay.trace import Trace
 from fixnorm.system import regular
 from fixnorm.system.numbers import check_whole
-from fixnorm.tuning.engines.pool import end_pool, leashed_pool
+from fixnorm.system.pool import LeashedPool
 
 __all__ = ["Options", "Progress", "read_landscapes", "replay_all", "workloads_of"]
 
@@ -126,7 +127,7 @@ def _here(entry: Entry, options: Options, progress: Progress) -> tuple[Trace, ..
 def _in_processes(
     entries: Sequence[Entry], options: Options, workers: int, progress: Progress
 ) -> list[tuple[Trace, ...]]:
-    pool = leashed_pool(workers, threads=1)
+    pool = LeashedPool(workers, begin=partial(torch.set_num_threads, 1))
     try:
         jobs: dict[Future[list[Trace]], tuple[int, range]] = {}
         for place, entry in enumerate(entries):
@@ -139,7 +140,7 @@ def _in_processes(
             found[place] |= dict(zip(chunk, job.result(), strict=True))
             progress(entries[place], len(chunk))
     finally:
-        end_pool(pool)
+        pool.end()
     return [tuple(traces[k] for k in sorted(traces)) for traces in found]
 
 

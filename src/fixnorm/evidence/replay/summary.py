@@ -16,7 +16,7 @@ from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.replay.strategies import STRATEGIES, Entry
 from fixnorm.evidence.replay.trace import Trace
 from fixnorm.report.statistics import Mean, paired
-from fixnorm.tuning.strategies import PLANS
+from fixnorm.tuning.plans import PLANS
 
 __all__ = ["NEAR", "Moment", "Spread", "Summary", "WorkloadResult", "quantile"]
 
