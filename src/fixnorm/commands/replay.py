@@ -84,9 +84,9 @@ def replay(wanted: Wanted) -> None:
 
     Example: fixnorm replay results/landscapes --strategies paper,unimodal --replays 1000
     """
-    from fixnorm.evidence.replay.table import table_of  # other commands must not wait for Optuna
-    from fixnorm.evidence.replay.work import Options, read_landscapes, replay_all, settings_of
-    from fixnorm.evidence.replay.write import check_place, content, write_replay
+    # Here, as other commands must not wait for Optuna.
+    from fixnorm.evidence.replay.output import check_place, content, table_of, write_replay
+    from fixnorm.evidence.replay.replays import Options, read_landscapes, replay_all, workloads_of
     from fixnorm.report.text_table import wide_console
 
     named = wanted.strategies
@@ -94,7 +94,7 @@ def replay(wanted: Wanted) -> None:
     options = same_fields(Options, wanted, strategies=names)
     check_place(wanted.out)
     found = read_landscapes(wanted.landscapes or [_RECORDED])
-    entries = [e for _, entries in settings_of(found, options).values() for e in entries]
+    entries = [e for _, entries in workloads_of(found, options).values() for e in entries]
     with ReplayView(entries, wanted.replays) as view:
         results = replay_all(found, options, workers=wanted.workers, progress=view.done)
     paths = write_replay(results, options, wanted.out)

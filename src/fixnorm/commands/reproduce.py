@@ -14,7 +14,7 @@ from fixnorm.commands.options import Where, check_where, refuse, takes
 
 if TYPE_CHECKING:
     from fixnorm.evidence.scales import Scale
-    from fixnorm.evidence.training import Training
+    from fixnorm.evidence.trainings import Training
 
 _OF_TRAININGS = ("scale", "dry_run", *Where.__dataclass_fields__)
 
@@ -80,7 +80,7 @@ def reproduce(wanted: Wanted) -> None:
     From what is stored: fixnorm reproduce fig2 --from results/reproduce/fig2.json
     """
     from fixnorm.evidence import reproducing  # other commands must not wait for it
-    from fixnorm.evidence.write import check_places
+    from fixnorm.evidence.record import check_places
 
     names, scale = reproducing.names_of(wanted.names), reproducing.scale_of(wanted.scale)
     folder = wanted.folder
@@ -107,8 +107,8 @@ def reproduce(wanted: Wanted) -> None:
 
 def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
     """The tables, what became of the claims, and where everything is."""
-    from fixnorm.evidence.record import read_record
-    from fixnorm.evidence.shown import SHOW
+    from fixnorm.evidence.experiments import DRAWN
+    from fixnorm.evidence.record import exhibit_of, read_record
     from fixnorm.report.text_table import wide_console
 
     if wanted.as_json:
@@ -116,12 +116,12 @@ def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
         return
     console = wide_console()
     for name, paths in written.items():
-        if name in SHOW:
-            shown = SHOW[name](read_record(wanted.folder / f"{name}.json").outcome)
-            for table in shown.tables:
+        if name in DRAWN:
+            exhibit = exhibit_of(read_record(wanted.folder / f"{name}.json"))
+            for table in exhibit.tables:
                 table.print(console)
                 console.print()
-            for claim in shown.claims:
+            for claim in exhibit.claims:
                 console.print(f"{claim.verdict}: {claim.text}: {claim.measured}", markup=False)
         print("\n".join(map(str, paths)))
 

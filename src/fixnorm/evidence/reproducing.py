@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from fixnorm.evidence.bench import Bench, Outcome
 from fixnorm.evidence.cost import TFLOPS, Cost
-from fixnorm.evidence.experiments import EXPERIMENTS
-from fixnorm.evidence.lab import IMAGINED, Lab
-from fixnorm.evidence.pool import Pool
-from fixnorm.evidence.record import Record, read_record, record_of
+from fixnorm.evidence.experiment import Experiment
+from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS
+from fixnorm.evidence.record import (
+    Record,
+    check_places,
+    exhibit_of,
+    read_record,
+    record_of,
+    write_exhibit,
+    write_landscapes,
+)
+from fixnorm.evidence.running import ExperimentView, RunningExperiments, TrainingRuns
 from fixnorm.evidence.scales import SCALES, Scale
-from fixnorm.evidence.shown import SHOW
-from fixnorm.evidence.training import Training
-from fixnorm.evidence.view import BenchView
-from fixnorm.evidence.write import check_places, write_landscapes, write_shown
+from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings
 from fixnorm.report.text_table import TextTable
 from fixnorm.system import short
 from fixnorm.system.interrupt import Interrupt
@@ -52,28 +56,30 @@ def reproduce(
         new_engine: what runs them.
     """
     trainings = together(planned)
-    pool = Pool(
+    runs = TrainingRuns(
         folder=folder / "trainings",
         data=data,
         processes=processes,
         options=("--no-tensorboard",),
     )
-    pool.check_data({training.data for training in trainings})
+    runs.check_data({training.data for training in trainings})
     written: dict[str, list[Path]] = {}
 
-    def over(name: str, outcome: Outcome) -> None:
-        record = record_of(name, scale.name, outcome.found, outcome.used)
-        write = write_landscapes if name == "landscapes" else write_shown
+    def over(name: str, outcome: Experiment, used: Mapping[Training, Found]) -> None:
+        record = record_of(name, scale.name, outcome, used)
+        write = write_exhibit if name in DRAWN else write_landscapes
         written[name] = write(record, folder)
 
-    bench = Bench({name: EXPERIMENTS[name].at(scale) for name in planned}, pool, over)
-    engine = new_engine(pool)
+    experiments = RunningExperiments(
+        {name: EXPERIMENTS[name].at(scale) for name in planned}, runs, over
+    )
+    engine = new_engine(runs)
     with ExitStack() as stack:
         stack.callback(engine.stop)
         stack.enter_context(owned_folder(folder))
         interrupt = stack.enter_context(Interrupt())
-        view = stack.enter_context(BenchView(bench, most=len(trainings)))
-        drive(bench, engine, view, interrupt)
+        view = stack.enter_context(ExperimentView(experiments, most=len(trainings)))
+        drive(experiments, engine, view, interrupt)
     return written
 
 
@@ -86,9 +92,9 @@ def draw_again(stored: Path, names: list[str], out: Path) -> dict[str, list[Path
     """Figures and tables from a file, or from a folder of files."""
     if "landscapes" in names and len(names) == 1:
         raise ValueError("landscapes have no figure of their own: fixnorm replay draws on them")
-    records = {name: _stored(stored, name) for name in names if name in SHOW}
+    records = {name: _stored(stored, name) for name in names if name in DRAWN}
     check_places(records, out)
-    return {name: write_shown(record, out) for name, record in records.items()}
+    return {name: write_exhibit(record, out) for name, record in records.items()}
 
 
 def _stored(stored: Path, name: str) -> Record:
@@ -98,7 +104,7 @@ def _stored(stored: Path, name: str) -> Record:
     if record.experiment != name:
         raise ValueError(f"{path} is of {short(record.experiment)}, not of {name}")
     try:
-        SHOW[name](record.outcome)
+        exhibit_of(record)
     except ValueError as error:
         raise ValueError(f"{path} is no whole record of {name}: {error}") from None
     return record
@@ -137,9 +143,9 @@ def cost_table(costs: dict[str, Cost], scale: Scale) -> TextTable:
 
 def plan(name: str, scale: Scale) -> list[Training]:
     """All trainings that an experiment may take."""
-    lab = Lab(lambda _: IMAGINED, dry=True)
-    lab.attempt(EXPERIMENTS[name].at(scale))
-    return list(lab.used)
+    trainings = Trainings(lambda _: IMAGINED, dry=True)
+    trainings.attempt(EXPERIMENTS[name].at(scale))
+    return list(trainings.used)
 
 
 def names_of(given: Iterable[str]) -> list[str]:
