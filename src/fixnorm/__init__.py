@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
     try:
         from fixnorm.tuning.function import tune
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"fixnorm.tune needs {error.name}: pip install 'fixnorm[tune]'", name=error.name
-        ) from error
+        from fixnorm.system.extras import missing
+
+        raise missing("fixnorm.tune", error, "tune") from error
     return tune

@@ -17,8 +17,7 @@ from fixnorm.evidence.replay.plans import run_plan, space_of
 from fixnorm.evidence.replay.samplers import run_sampler
 from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, entries_of, known, run
 from fixnorm.evidence.replay.trace import Tracker
-from fixnorm.tuning.plan import PAPER, SearchSpace, paper
-from fixnorm.tuning.unimodal import unimodal
+from fixnorm.tuning.plan import PAPER, SearchSpace
 
 Write = Callable[..., Path]
 FOLDER = Path(__file__).parents[2] / "results" / "landscapes" / "fixnorm"
@@ -88,8 +87,8 @@ def test_a_plan_by_hand(write: Write) -> None:
     assert space_of(landscape) == SearchSpace(lr_min=0.25, lr_max=4.0, alphas=(0.5, 1.0, 4.0))
     for replay in range(5):
         draws = Draws(landscape, str(replay))
-        trace = run_plan(paper, draws)
-        assert trace == run_plan(paper, draws)
+        trace = run_plan("paper", draws)
+        assert trace == run_plan("paper", draws)
         assert (trace.cost, trace.trainings) == (7.0, 11)  # 5·0.2 + 5, and one alpha of two
         assert trace.end.accuracy == landscape.mean(trace.end.lr, trace.end.level)
         assert trace.end.accuracy <= landscape.best.accuracy == 60.5
@@ -98,7 +97,7 @@ def test_a_plan_by_hand(write: Write) -> None:
 def test_the_short_round_decides_the_range(write: Write) -> None:
     """Without noise: the best of the first round is lr 1, that of the second 1 as well."""
     file = write(hill, axis="alpha", levels=(0.5, 1.0), short=0.2, scale=0.9)
-    trace = run_plan(paper, Draws(Landscape.read(file), "0"))
+    trace = run_plan("paper", Draws(Landscape.read(file), "0"))
     assert trace.at(1.0).lr == 1.0  # type: ignore[union-attr]
     assert (trace.end.lr, trace.end.accuracy) == (1.0, 60)
 
@@ -112,7 +111,7 @@ def test_a_short_training_may_win(write: Write) -> None:
         short=0.2,
         lower=-5.0,
     )
-    trace = run_plan(paper, Draws(Landscape.read(file), "0"))
+    trace = run_plan("paper", Draws(Landscape.read(file), "0"))
     assert [step.level for step in trace.steps[-2:]] == [1.0, 0.5]
     assert (trace.end.lr, trace.end.accuracy) == (1.0, 60.5)
 
@@ -127,7 +126,7 @@ def test_the_faster_plan_on_recorded_trainings() -> None:
         assert space_of(landscape) == PAPER
         for replay in range(200):
             draws = Draws(landscape, str(replay), "recorded")
-            full, fast = run_plan(paper, draws), run_plan(unimodal, draws)
+            full, fast = run_plan("paper", draws), run_plan("unimodal", draws)
             costs.append(fast.cost)
             near.append(fast.end.accuracy >= full.end.accuracy - 0.3)
     assert statistics.fmean(near) >= 0.95

@@ -16,10 +16,39 @@ from pathlib import Path
 from fixnorm.training.bounded import Fraction, Loose, Name, Positive
 from fixnorm.training.checked import Part, read_checked
 
-__all__ = ["AXES", "Corner", "Landscape", "Peak", "Recorded", "is_landscape"]
+__all__ = [
+    "AXES",
+    "Corner",
+    "Landscape",
+    "Peak",
+    "Point",
+    "Recorded",
+    "is_landscape",
+]
 
 AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
 """The second parameter of a landscape, and what people call it."""
+
+
+class Point(Part):
+    """A training of a recording."""
+
+    lr: Positive
+    seed: int
+    alpha: Positive | None = None
+    weight_decay: Positive | None = None
+    fraction: Fraction
+    accuracy: Loose
+    largest_scale: Loose = None
+    curve: tuple[Loose, ...] | None = None
+    """The accuracy after each epoch."""
+
+
+class _Recording(Part):
+    """The content of a landscape's file."""
+
+    name: Name
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +81,7 @@ class Peak:
     accuracy: float
 
 
-Point = tuple[float, float, float]
+Place = tuple[float, float, float]
 """(fraction, level, lr)."""
 
 
@@ -68,13 +97,16 @@ class Landscape:
     """Of the trainings of full length."""
     seeds: tuple[int, ...]
     """Those with every point of the grid."""
-    trainings: dict[tuple[Point, int], Recorded]
+    trainings: dict[tuple[Place, int], Recorded]
 
     @classmethod
     def read(cls, file: Path) -> Landscape:
         """From the JSON file of a recording."""
         content = read_checked(
-            file, _File, what="a recorded landscape", advice="give the JSON file of a recording"
+            file,
+            _Recording,
+            what="a recorded landscape",
+            advice="give the JSON file of a recording",
         )
         axis, recorded = _axis(file, content.points), _recorded(content.points)
         lrs = tuple(sorted({lr for (_, _, lr), _ in recorded}))
@@ -108,7 +140,7 @@ class Landscape:
         return max(len(t.curve) for ((f, _, _), _), t in self.trainings.items() if f == 1)
 
     @cached_property
-    def means(self) -> dict[Point, Recorded]:
+    def means(self) -> dict[Place, Recorded]:
         """The mean over the seeds, at each point of the grid."""
         points = dict.fromkeys(point for point, _ in self.trainings)
         return {point: _mean([self.trainings[point, s] for s in self.seeds]) for point in points}
@@ -166,23 +198,7 @@ def is_landscape(file: Path) -> bool:
     return True
 
 
-class _Point(Part):
-    lr: Positive
-    alpha: Positive | None = None
-    weight_decay: Positive | None = None
-    fraction: Fraction
-    seed: int
-    accuracy: Loose
-    curve: tuple[Loose, ...] | None = None
-    largest_scale: Loose = None
-
-
-class _File(Part):
-    name: Name
-    points: tuple[_Point, ...]
-
-
-def _axis(file: Path, points: Sequence[_Point]) -> str:
+def _axis(file: Path, points: Sequence[Point]) -> str:
     found = [{name for name in AXES if getattr(point, name) is not None} for point in points]
     all_found = set().union(*found)
     if len(all_found) != 1 or not all(found):
@@ -191,11 +207,11 @@ def _axis(file: Path, points: Sequence[_Point]) -> str:
     return str(all_found.pop())
 
 
-def _recorded(points: Sequence[_Point]) -> dict[tuple[Point, int], Recorded]:
+def _recorded(points: Sequence[Point]) -> dict[tuple[Place, int], Recorded]:
     lengths: dict[float, int] = {}
     for point in points:
         lengths[point.fraction] = max(lengths.get(point.fraction, 1), len(point.curve or ()))
-    found: dict[tuple[Point, int], Recorded] = {}
+    found: dict[tuple[Place, int], Recorded] = {}
     for point in points:
         level = point.weight_decay if point.alpha is None else point.alpha
         assert level is not None

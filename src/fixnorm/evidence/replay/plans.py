@@ -5,8 +5,10 @@ from __future__ import annotations
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.replay.draws import Draws
 from fixnorm.evidence.replay.trace import Trace, Tracker
-from fixnorm.tuning.plan import Outcome, SearchSpace, Trial
-from fixnorm.tuning.sources import Plan
+from fixnorm.tuning.plan import SearchSpace
+from fixnorm.tuning.search import Ledger, Search, run_here
+from fixnorm.tuning.strategies import PlanStrategy
+from fixnorm.tuning.trial import Result, Trial
 
 __all__ = ["run_plan", "space_of"]
 
@@ -21,24 +23,24 @@ def space_of(landscape: Landscape) -> SearchSpace:
     )
 
 
-def run_plan(plan: Plan, draws: Draws, *, space: SearchSpace | None = None) -> Trace:
-    """Run a plan to its end."""
-    space = space or space_of(draws.landscape)
+def run_plan(plan: str, draws: Draws, *, space: SearchSpace | None = None) -> Trace:
+    """Run a plan, by name, to its end."""
+    strategy = PlanStrategy(space=space or space_of(draws.landscape), plan=plan)
     tracker = Tracker(draws.landscape)
-    outcomes: dict[Trial, Outcome] = {}
-    while not (advice := plan(space, outcomes)).over:
-        for trial, source in advice.free.items():
-            outcomes[trial] = outcomes[source]
-        for trial in advice.train:
-            slot = trial.slot
-            got = draws.training(slot.lr, slot.alpha, fraction=slot.fraction, seed=trial.seed)
-            outcomes[trial] = Outcome(got.accuracy, got.largest_scale)
-            tracker.trained(
-                slot.lr,
-                slot.alpha,
-                observed=got.accuracy,
-                length=slot.fraction,
-                cost=slot.fraction,
-            )
-    assert advice.answer is not None
-    return tracker.end((advice.answer.lr, advice.answer.alpha))
+
+    def train(trial: Trial) -> Result:
+        assert trial.alpha is not None
+        got = draws.training(trial.lr, trial.alpha, fraction=trial.fraction, seed=trial.seed)
+        tracker.trained(
+            trial.lr,
+            trial.alpha,
+            observed=got.accuracy,
+            length=trial.fraction,
+            cost=trial.fraction,
+        )
+        return Result(accuracy=got.accuracy, largest_scale=got.largest_scale)
+
+    answer = run_here(Search(strategy, Ledger(strategy.settings())), train)
+    assert answer is not None
+    assert answer.alpha is not None
+    return tracker.end((answer.lr, answer.alpha))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from fixnorm.evidence.landscapes import AXES, Landscape
 from fixnorm.evidence.replay.draws import Draws
@@ -13,16 +13,14 @@ from fixnorm.evidence.replay.halving import run_halving
 from fixnorm.evidence.replay.plans import run_plan
 from fixnorm.evidence.replay.samplers import run_sampler
 from fixnorm.evidence.replay.trace import Trace
-from fixnorm.report import words
-from fixnorm.tuning.plan import paper
-from fixnorm.tuning.strategies import PLANS, SAMPLERS
-from fixnorm.tuning.unimodal import unimodal
+from fixnorm.system.nearest import did_you_mean
+from fixnorm.tuning.plans import PLANS, SAMPLERS, TITLES
 
 __all__ = ["HALVING", "STRATEGIES", "Entry", "entries_of", "known", "run"]
 
 HALVING = "successive-halving"
-STRATEGIES = words.STRATEGIES | {HALVING: "successive halving"}
-"""Names, and what people call them."""
+STRATEGIES = ChainMap({HALVING: "successive halving"}, TITLES)
+"""Names, and what people call them; plans that are registered later are among them."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ def known(names: Sequence[str]) -> tuple[str, ...]:
     """The names in the order of :data:`STRATEGIES`, each once; an error if one is none."""
     for name in names:
         if name not in STRATEGIES:
-            near = get_close_matches(name.lower(), STRATEGIES, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(STRATEGIES)}"
+            hint = did_you_mean(name, STRATEGIES, otherwise="known are")
             raise ValueError(f"unknown strategy {name!r}: {hint}")
     return tuple(name for name in STRATEGIES if name in names)
 
@@ -74,7 +71,9 @@ def run(entry: Entry, *, replay: int, seed: int, budget: int, noise: str) -> Tra
     draws = Draws(entry.landscape, f"{seed} {replay}", noise)
     own = random.Random(f"{seed} {replay} {entry.strategy}").getrandbits(31)
     if entry.strategy in PLANS:
-        return run_plan(paper if entry.strategy == "paper" else unimodal, draws)
+        return run_plan(entry.strategy, draws)
     if entry.strategy in SAMPLERS:
         return run_sampler(entry.strategy, draws, budget=budget, seed=own)
-    return run_halving(draws, budget=budget, seed=own)
+    if entry.strategy == HALVING:
+        return run_halving(draws, budget=budget, seed=own)
+    raise ValueError(f"unknown strategy {entry.strategy!r}: known are {', '.join(STRATEGIES)}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,13 +14,13 @@ import torch
 from fixnorm.evidence.landscapes import AXES, Landscape
 from fixnorm.evidence.replay.draws import NOISES
 from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, entries_of, known, run
-from fixnorm.evidence.replay.summary import SettingResult, Summary
+from fixnorm.evidence.replay.summary import Summary, WorkloadResult
 from fixnorm.evidence.replay.trace import Trace
 from fixnorm.system import regular
 from fixnorm.system.numbers import check_whole
-from fixnorm.tuning.engines.pool import end_pool, leashed_pool
+from fixnorm.system.pool import LeashedPool
 
-__all__ = ["Options", "Progress", "read_landscapes", "replay_all", "settings_of"]
+__all__ = ["Options", "Progress", "read_landscapes", "replay_all", "workloads_of"]
 
 _CHUNK = 5
 """Replays that a process does at a time."""
@@ -64,10 +65,10 @@ def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
     return [Landscape.read(file) for file in files]
 
 
-def settings_of(
+def workloads_of(
     landscapes: Sequence[Landscape], options: Options
 ) -> dict[str, tuple[list[Landscape], list[Entry]]]:
-    """Landscapes of one name are one setting; with those who run on them."""
+    """By name, the landscapes of one workload with those who run on them."""
     grouped: dict[str, list[Landscape]] = {}
     for landscape in landscapes:
         group = grouped.setdefault(landscape.name, [])
@@ -78,15 +79,15 @@ def settings_of(
         group.append(landscape)
         group.sort(key=lambda other: list(AXES).index(other.axis))
     names = known(options.strategies or tuple(STRATEGIES))
-    settings = {
+    workloads = {
         name: (group, entries_of(group, names, both=options.both))
         for name, group in grouped.items()
     }
-    running = {entry.strategy for _, entries in settings.values() for entry in entries}
+    running = {entry.strategy for _, entries in workloads.values() for entry in entries}
     for name in options.strategies or ():
         if name not in running:
             raise ValueError(f"{name} needs a landscape over {AXES['alpha']} but none is given")
-    return settings
+    return workloads
 
 
 def replay_all(
@@ -95,10 +96,10 @@ def replay_all(
     *,
     workers: int = 1,
     progress: Progress = lambda entry, count: None,
-) -> list[SettingResult]:
+) -> list[WorkloadResult]:
     """Replay every strategy on every landscape it fits."""
-    settings = settings_of(landscapes, options)
-    entries = [entry for _, fitting in settings.values() for entry in fitting]
+    workloads = workloads_of(landscapes, options)
+    entries = [entry for _, fitting in workloads.values() for entry in fitting]
     with _one_thread():
         if workers == 1:
             traces = [_here(entry, options, progress) for entry in entries]
@@ -106,12 +107,12 @@ def replay_all(
             traces = _in_processes(entries, options, workers, progress)
     done = iter(zip(entries, traces, strict=True))
     return [
-        SettingResult(
+        WorkloadResult(
             name,
             tuple(group),
             tuple(Summary(entry, found) for entry, found in (next(done) for _ in fitting)),
         )
-        for name, (group, fitting) in settings.items()
+        for name, (group, fitting) in workloads.items()
     ]
 
 
@@ -126,7 +127,7 @@ def _here(entry: Entry, options: Options, progress: Progress) -> tuple[Trace, ..
 def _in_processes(
     entries: Sequence[Entry], options: Options, workers: int, progress: Progress
 ) -> list[tuple[Trace, ...]]:
-    pool = leashed_pool(workers, threads=1)
+    pool = LeashedPool(workers, begin=partial(torch.set_num_threads, 1))
     try:
         jobs: dict[Future[list[Trace]], tuple[int, range]] = {}
         for place, entry in enumerate(entries):
@@ -139,7 +140,7 @@ def _in_processes(
             found[place] |= dict(zip(chunk, job.result(), strict=True))
             progress(entries[place], len(chunk))
     finally:
-        end_pool(pool)
+        pool.end()
     return [tuple(traces[k] for k in sorted(traces)) for traces in found]
 
 

@@ -12,12 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from fixnorm.system import leash
+from fixnorm.system.lock import InUse, held
 
-__all__ = ["GRACE", "leashed", "start", "stop"]
+__all__ = ["GRACE", "leashed", "run_to_end", "start", "stop"]
 
 GRACE = 60.0
 """Seconds that stopped trainings have to write their checkpoints."""
 _LEASH = str(leash.__file__)
+_LOOK_EVERY = 0.1
+_PATIENCE = 180.0
+"""Seconds for a file server to notice that a lost machine holds its locks no more."""
 
 
 def leashed(parent: str) -> list[str]:
@@ -94,3 +98,41 @@ def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def run_to_end(
+    command: Sequence[str],
+    log: Path,
+    lock: Path,
+    *,
+    threads: int,
+    devices: str | None,
+    folder: Path,
+) -> int:
+    """Train to the end once nobody holds the run's lock, and return the exit code.
+
+    A Ray worker is sent this by value, so that it need not import the package, which takes seconds
+    and much memory. It runs it in its main thread, so the training ends with the worker, as the
+    worker does with its node or the driver.
+    """
+    _wait_until_free(lock)
+    process = start(command, log, threads=threads, devices=devices, folder=folder)
+    try:
+        while process.poll() is None:  # cancelling shows between two looks, not in a wait
+            time.sleep(_LOOK_EVERY)
+    finally:
+        stop([process])
+    return process.returncode
+
+
+def _wait_until_free(lock: Path) -> None:
+    """The same training on a lost node may have a moment to live: it would refuse a second."""
+    deadline = time.monotonic() + _PATIENCE
+    while lock.exists():
+        try:
+            with held(lock):
+                return
+        except InUse as used:
+            if time.monotonic() > deadline:
+                raise OSError(f"{lock.parent} is still in use by {used.owner}") from None
+        time.sleep(_LOOK_EVERY)
