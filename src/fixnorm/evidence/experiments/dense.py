@@ -18,7 +18,7 @@ from fixnorm.evidence.experiment import (
 from fixnorm.evidence.panels import COLOURS, NAMES, SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.methods import MethodName
+from fixnorm.methods import MethodName, method_named
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.text_table import TextTable
@@ -48,13 +48,13 @@ class Run(Part):
 
     @model_validator(mode="after")
     def _has_its_number(self) -> Self:
-        need(self.method != "fixnorm" or self.alpha is not None, "alpha is missing")
+        need(not method_named(self.method).caps or self.alpha is not None, "alpha is missing")
         return self
 
     def numbers(self) -> str:
         """What was tuned, for people."""
-        ours = self.method == "fixnorm"
-        second = f"alpha {self.alpha:g}" if ours else f"λ {self.weight_decay:g}"
+        caps = method_named(self.method).caps
+        second = f"alpha {self.alpha:g}" if caps else f"λ {self.weight_decay:g}"
         return f"lr {self.lr:g}, {second}"
 
 
@@ -90,7 +90,7 @@ class Dense(DrawnExperiment):
                     {"setting": workload.name, "recipe": workload.recipe}
                     | {name: getattr(recipe, name) for name in numbers}
                     | {name: getattr(one, name) for name in measured}
-                    | {"paper": ours if training.method == "fixnorm" else reference}
+                    | {"paper": ours if method_named(training.method).fixes else reference}
                 )
             )
         return cls(metric=workloads[0].metric.label, runs=tuple(runs))
