@@ -24,7 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fixnorm.folding import above_caps, caps_of, fold_with, saved_caps, scaled_layers
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import write_atomically
 
 __all__ = ["FoldedFile", "FoldedPart", "fold_file"]
 

@@ -24,7 +24,7 @@ from fixnorm.evidence.training import Training
 from fixnorm.evidence.view import BenchView
 from fixnorm.evidence.write import check_places, write_landscapes, write_shown
 from fixnorm.report.text_table import TextTable
-from fixnorm.system import short
+from fixnorm.system import brief
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
 from fixnorm.tuning.driver import search
@@ -109,7 +109,7 @@ def _stored(stored: Path, name: str) -> Record:
     path = stored / f"{name}.json" if stored.is_dir() else stored
     record = read_record(path)
     if record.experiment != name:
-        raise ValueError(f"{path} is of {short(record.experiment)}, not of {name}")
+        raise ValueError(f"{path} is of {brief(record.experiment, plain=True)}, not of {name}")
     try:
         SHOW[name](record.outcome)
     except ValueError as error:

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fixnorm.evidence.training import Found, Training
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import write_atomically
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
 
 __all__ = ["Record", "is_record", "read_record", "record_of", "write_record"]
 

@@ -13,8 +13,7 @@ from fixnorm.evidence.shown import SHOW, Claim, Shown
 from fixnorm.report.document import document, figure_card
 from fixnorm.report.drawing import png
 from fixnorm.report.markup import Markup, join, tag, with_t_max
-from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import check_files, write_atomically
 
 __all__ = [
     "check_places",

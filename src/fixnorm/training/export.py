@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.folding import fold
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import write_atomically
 from fixnorm.training.rebuild import FinishedRun, open_run
 from fixnorm.training.tasks import Logits, task_of
 from fixnorm.training.weights import write_tensors

@@ -11,8 +11,8 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
-from fixnorm.system import short
-from fixnorm.system.atomic import PART, write_atomically
+from fixnorm.system import brief
+from fixnorm.system.files import PART, write_atomically
 from fixnorm.system.lock import owned_folder
 from fixnorm.training.checked import read_checked
 from fixnorm.training.outcome import RunResult, read_result
@@ -82,7 +82,8 @@ def differences(there: Mapping[str, Any], recipe: Recipe) -> str:
     here = recipe.to_dict()
     different = [key for key in here if there.get(key) != here[key]]
     listed = ", ".join(
-        f"{k} ({short(there.get(k))} there, {short(here[k])} here)" for k in different[:4]
+        f"{k} ({brief(there.get(k), plain=True)} there, {brief(here[k], plain=True)} here)"
+        for k in different[:4]
     )
     return listed + (f" and {len(different) - 4} more" if len(different) > 4 else "")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 
-from fixnorm.system import short
+from fixnorm.system import brief
 from fixnorm.training.bounded import Count, Name, Positive, Real
 from fixnorm.training.checked import Part, read_checked
 from fixnorm.training.tasks import METRICS
@@ -39,7 +39,9 @@ class RunEnd(Part):
         value = self._more[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value <= 100):
-            raise ValueError(f"{name} should be a percentage or null but it is {short(value)}")
+            raise ValueError(
+                f"{name} should be a percentage or null but it is {brief(value, plain=True)}"
+            )
 
     @property
     def score(self) -> float | None:

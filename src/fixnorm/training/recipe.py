@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fixnorm.groups import Method, Scope
-from fixnorm.system import brief, short
+from fixnorm.system import brief
 from fixnorm.training.bounded import Slug
 from fixnorm.training.schedule import Schedule
 
@@ -178,7 +178,7 @@ class Recipe(BaseModel, ABC):
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
-            got = f" but got {short(first['input'], plain=False)}" if field else ""
+            got = f" but got {brief(first['input'])}" if field else ""
             raise ValueError(f"{field}: {message}{got}" if field else message) from None
 
 
@@ -219,7 +219,7 @@ def _check_known(kind: type[Recipe], key: str) -> None:
     if key not in kind.model_fields:
         near = difflib.get_close_matches(key, kind.model_fields, n=1, cutoff=0.3)
         hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(kind.model_fields)}"
-        raise ValueError(f"a recipe has no field {short(key, plain=False)}{hint}")
+        raise ValueError(f"a recipe has no field {brief(key)}{hint}")
 
 
 _SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import math
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import fixnorm
 from fixnorm.conversion import conversion_of
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.setup import Trainee
 from fixnorm.training.tasks import Metric
 from fixnorm.training.weights import write_tensors
 
-__all__ = ["commit", "result", "versions", "write_weights"]
+__all__ = ["result", "write_weights"]
 
 
 def result(
@@ -85,32 +83,6 @@ def write_weights(
 def _finite(figure: float | None) -> float | None:
     """JSON has no number for what a diverged run may end with."""
     return figure if figure is not None and math.isfinite(figure) else None
-
-
-def versions() -> dict[str, str]:
-    """Of everything that a result may depend on."""
-    found = {"fixnorm": fixnorm.__version__, "python": platform.python_version()}
-    for name in ("torch", "torchvision", "timm", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def commit() -> str | None:
-    """The commit of the code, where it is run from a checkout."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(Path(fixnorm.__file__).parent), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
 
 
 def _processor() -> str:

@@ -13,8 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fixnorm.system import kind_of, regular
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import kind_of, regular, write_atomically
 from fixnorm.training.checked import Part, checked, fault
 
 __all__ = ["Weights", "read_weights", "whole", "write_tensors"]

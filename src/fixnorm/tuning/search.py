@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm.system import check_files
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
 from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.run import TrialRuns

@@ -15,10 +15,9 @@ from fixnorm.evidence.replay.summary import SettingResult
 from fixnorm.evidence.replay.table import table_of
 from fixnorm.evidence.replay.work import Options
 from fixnorm.report.drawing import png
-from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import check_files, write_atomically
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
 
 __all__ = ["check_place", "content", "write_replay"]
 

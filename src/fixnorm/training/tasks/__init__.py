@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fixnorm.system import short
+from fixnorm.system import brief
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks.classification import Classification, ClassificationRecipe
 from fixnorm.training.tasks.detection import Detection, DetectionRecipe
@@ -43,6 +43,6 @@ def recipe_from_dict(values: dict[str, Any]) -> Recipe:
     """The recipe of :meth:`Recipe.to_dict`; a wrong field is one line."""
     task = values.get("task", "classification")
     if not isinstance(task, str) or task not in _KINDS:
-        raise ValueError(f"task: one of {', '.join(_KINDS)} but got {short(task)}")
+        raise ValueError(f"task: one of {', '.join(_KINDS)} but got {brief(task, plain=True)}")
     kind, _ = _KINDS[task]
     return kind.validated(values)
