@@ -19,7 +19,7 @@ from fixnorm.layers import is_capped, is_scaled
 from fixnorm.models.detectors import CLASSIFIER
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
-from fixnorm.training.evaluate import evaluate
+from fixnorm.training.evaluate import Passes, evaluate
 from fixnorm.training.export import export
 from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import build
@@ -66,16 +66,9 @@ def scored(recipe: Recipe, model: torch.nn.Module, data: Path) -> float:
     task = task_of(recipe)
     opened = task.open(data)
     try:
-        found = evaluate(
-            task,
-            model,
-            None,
-            opened.val.eval_batches(batch_size=1),
-            task.scorer(opened, ALONE.device),
-            ALONE,
-            torch.autocast("cpu", enabled=False),
-            torch.contiguous_format,
-        )
+        batches = opened.val.eval_batches(batch_size=1)
+        scorer = task.scorer(opened, ALONE.device)
+        found = evaluate(Passes(task, ALONE), model, batches, scorer)
     finally:
         opened.close()
     return found.score.value

@@ -323,7 +323,7 @@ def test_two_processes_count_every_validation_image_once(two_processes: Path) ->
 def test_the_bar_shows_loss_accuracy_lr_speed_and_time_left(tmp_path: Path) -> None:
     text = io.StringIO()
     view = ProgressView(Console(file=text, force_terminal=True, width=160, color_system=None))
-    view.wants_figures = lambda: True  # type: ignore[method-assign]
+    view.wants_numbers = lambda: True  # type: ignore[method-assign]
     trained(small(lr=0.5), tmp_path / "run", view)
     shown = text.getvalue()
     result = json.loads((tmp_path / "run" / "result.json").read_text())

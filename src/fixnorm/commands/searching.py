@@ -251,7 +251,7 @@ def finished(job: Job, engine: Engine) -> None:
 
 def training_command(runs: TrialRuns, best: Best) -> str:
     """What to type to train with the answer."""
-    parts = ["fixnorm", "train", runs.recipe.name, "--method", runs.recipe.method]
+    parts = ["fixnorm", "train", runs.recipe.command_name, "--method", runs.recipe.method]
     tuned = {"lr": best.lr, "alpha": best.alpha, "weight_decay": best.weight_decay}
     for pair in runs.settings:
         parts += ["--set", pair]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -19,7 +21,10 @@ from fixnorm.training.view import ProgressView
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
+    ],
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the images, with train/ and val/; digits needs none."),
@@ -78,6 +83,8 @@ def train(
 
 def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     """The named recipe for a method, with some fields changed."""
+    if ":" in name:
+        found_here()
     changes: dict[str, Any] = dict(parsed_settings(type(recipes.get(name)), settings))
     if method is not None and "method" in changes:
         raise ValueError(f"--method {method} and --set method={changes['method']}: give one")
@@ -85,6 +92,13 @@ def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     if method is not None and method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
     return changed(recipes.get(name, cast(Method | None, method)), **changes)
+
+
+def found_here() -> None:
+    """Let packages of the current folder be found, as ``python -m`` does for the trials."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def summary(result: dict[str, Any], folder: Path) -> str:

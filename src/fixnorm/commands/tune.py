@@ -21,7 +21,8 @@ _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay":
 def tune(
     context: typer.Context,
     recipe: Annotated[
-        str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
     ] = "digits",
     data: Annotated[
         Path | None, typer.Option(help="Folder of the images; digits needs none.")

@@ -6,17 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os.path import lexists
 from pathlib import Path
-from typing import Annotated, Any, cast
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from fixnorm.layers import can_be_scaled, is_scaled, scale_
 from fixnorm.models import find_head
-from fixnorm.training.checked import read_checked
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks import recipe_from_dict, task_of
+from fixnorm.training.tasks import task_of
 from fixnorm.training.weights import read_weights
 
 __all__ = ["FinishedRun", "open_run", "rebuild"]
@@ -78,7 +75,7 @@ def rebuild(run: Path) -> nn.Module:
 def open_run(run: Path) -> FinishedRun:
     """Read a finished run's folder; what is missing or wrong is named in one line."""
     folder = RunFolder(Path(run))
-    recipe = _recipe(folder)
+    recipe = folder.read_recipe()
     if not lexists(folder.weights):
         raise ValueError(
             f"{run} is not finished, it has no {folder.weights.name}: give the same "
@@ -90,40 +87,10 @@ def open_run(run: Path) -> FinishedRun:
         recipe=recipe,
         classes=weights.classes,
         channels=weights.channels,
-        class_names=_class_names(folder.classes, weights.classes),
+        class_names=folder.class_names(weights.classes),
         heads=weights.heads,
         state=weights.state,
     )
-
-
-def _recipe(folder: RunFolder) -> Recipe:
-    if not folder.path.exists():
-        raise ValueError(f"{folder.path} does not exist: give the --out folder of fixnorm train")
-    if not lexists(folder.recipe):
-        raise ValueError(
-            f"{folder.path} is not a run, it has no {folder.recipe.name}: give the --out folder "
-            "of fixnorm train"
-        )
-    values = read_checked(
-        folder.recipe, dict[str, Any], what="a recipe", advice="train again into another folder"
-    )
-    try:
-        return recipe_from_dict(values)
-    except ValueError as error:
-        raise ValueError(f"{folder.recipe} is not a recipe of this version: {error}") from None
-
-
-def _class_names(path: Path, classes: int) -> tuple[str, ...] | None:
-    if not lexists(path):
-        return None
-    kind = Annotated[list[str], Field(min_length=classes, max_length=classes)]
-    names: list[str] = read_checked(
-        path,
-        cast(Any, kind),
-        what=f"a list of {classes} class names",
-        advice="correct it or delete it",
-    )
-    return tuple(names)
 
 
 def _scaled_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:

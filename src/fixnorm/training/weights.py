@@ -1,4 +1,4 @@
-"""``weights.safetensors`` of a run: equal runs write equal bytes, and what is read is checked."""
+"""The weights of a run: equal runs write equal bytes, and what is read is checked."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import safetensors.torch
 from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fixnorm.conversion import conversion_of
+from fixnorm.data import OpenSet
 from fixnorm.system import kind_of, regular, write_atomically
 from fixnorm.training.checked import Part, checked, fault
+from fixnorm.training.setup import Trainee
 
-__all__ = ["Weights", "read_weights", "whole", "write_tensors"]
+__all__ = ["Weights", "read_weights", "whole", "write_tensors", "write_weights"]
 
 _LENGTH = 8
 """Bytes of the length of the header, and what it is padded to."""
@@ -57,6 +60,22 @@ def write_tensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str
         file.write(len(text).to_bytes(_LENGTH, "little"))
         file.write(text)
         file.write(content[end:])
+
+
+def write_weights(path: Path, trainee: Trainee, data: OpenSet[Any]) -> None:
+    """The trained model's state dict, scales ``g`` included."""
+    state = {name: t.contiguous().clone() for name, t in trainee.evaluated.state_dict().items()}
+    conversion = conversion_of(trainee.model)
+    heads = [head.name for head in conversion.heads] if conversion is not None else []
+    header = {
+        "format": "pt",
+        "method": trainee.recipe.method,
+        "alpha": str(trainee.recipe.alpha),
+        "classes": str(len(data.classes)),
+        "channels": str(data.channels),
+        "heads": json.dumps(heads),
+    }
+    write_tensors(path, state, header)
 
 
 def whole(path: Path) -> bool:

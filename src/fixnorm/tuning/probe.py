@@ -12,7 +12,7 @@ import math
 import statistics
 from pathlib import Path
 
-from fixnorm.training.table import read_table
+from fixnorm.training.folder import read_table
 
 __all__ = ["decay_slope", "equivalent_lr", "range_around"]
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm.system.machine import is_full
-from fixnorm.training.folder import differences
-from fixnorm.training.outcome import RunEnd, read_result
-from fixnorm.training.recipe import Recipe, changed
-from fixnorm.training.table import count_lines
+from fixnorm.training.folder import RunFolder
+from fixnorm.training.recipe import Recipe, changed, differences
+from fixnorm.training.result import RunEnd
 from fixnorm.tuning.engines.engine import Died, Refused, Unfinished
 from fixnorm.tuning.engines.process import leashed
 from fixnorm.tuning.job import Ended, Job
@@ -68,7 +67,7 @@ class Runs(ABC):
 
     def progress(self, job: Job) -> float:
         """The share that is done."""
-        lines = count_lines(self.folder_of(job) / "metrics.csv")
+        lines = RunFolder(self.folder_of(job)).lines()
         return min(lines / self.recipe_of(job).rows(), 1.0)
 
     def said(self, job: Job) -> int:
@@ -126,10 +125,10 @@ class Runs(ABC):
     def _result(self, job: Job) -> RunEnd | None:
         """What the run wrote, if it is a run of this very recipe."""
         try:  # one that is damaged counts as none: the next try of the run will name it
-            end = read_result(self.folder_of(job) / "result.json", RunEnd, advice="train again")
+            end = RunFolder(self.folder_of(job)).ended(RunEnd, advice="train again")
         except ValueError:
             return None
-        recipe = (end.model_extra or {}).get("recipe")
+        recipe = None if end is None else (end.model_extra or {}).get("recipe")
         if not isinstance(recipe, dict) or differences(recipe, self.recipe_of(job)):
             return None
         return end
@@ -151,7 +150,7 @@ class TrialRuns(Runs):
 
     def arguments(self, job: Job) -> list[str]:
         """The user's settings, but for what the job changes."""
-        arguments = [self.recipe.name, "--method", self.recipe.method]
+        arguments = [self.recipe.command_name, "--method", self.recipe.method]
         changes = self._changes(job)
         for pair in self.settings:
             if pair.partition("=")[0] not in changes:
