@@ -208,7 +208,7 @@ def test_a_task_of_another_package_trains(place: Path) -> None:
     assert "is finished" in answered(["train", "strange.tasks:parity", "--out", "run"], place).err
     assert "does not say how its models are exported" in refused(["export", "run"], place)
     recipe = recipes.get("strange.tasks:parity")
-    assert task_of(recipe).training_images(None) == 1437
+    assert task_of(recipe).training_images(None) == 1442
     with pytest.raises(ValueError, match="task 'parity' says nothing of its data"):
         estimates_of(recipe)
     with pytest.raises(ValueError, match="task 'parity' does not say how its models are exported"):
