@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.system import brief
 from fixnorm.training.checked import fault
 from fixnorm.training.recipe import ORIGIN, Recipe, changed
@@ -21,7 +21,7 @@ from fixnorm.training.tasks import task_of
 __all__ = ["from_outside"]
 
 
-def from_outside(name: str) -> Callable[[Method], Recipe]:
+def from_outside(name: str) -> Callable[[MethodName], Recipe]:
     """The function of that name, its recipes checked; what is wrong with it is one line."""
     if re.fullmatch(ORIGIN, name) is None:
         raise ValueError(
@@ -38,7 +38,7 @@ def from_outside(name: str) -> Callable[[Method], Recipe]:
             f"{name} is {brief(found)}: give a function of the method that returns a recipe"
         )
 
-    def recipe(method: Method) -> Recipe:
+    def recipe(method: MethodName) -> Recipe:
         made = _called(name, found, method)
         if not isinstance(made, Recipe):
             raise ValueError(f"{name} returned {brief(made)} for method {method}: no recipe")
@@ -63,7 +63,7 @@ def _imported(module: str) -> Any:
         raise ValueError(f"module {module} cannot be imported: {_told(error)}") from error
 
 
-def _called(name: str, function: Callable[[Method], Any], method: Method) -> Any:
+def _called(name: str, function: Callable[[MethodName], Any], method: MethodName) -> Any:
     try:
         return function(method)
     except ValidationError as error:
