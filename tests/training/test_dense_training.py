@@ -22,10 +22,10 @@ from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
 from fixnorm.training.evaluate import Passes, evaluate
 from fixnorm.training.export import export
-from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import build
 from fixnorm.training.tasks import task_of
 from fixnorm.training.view import View
+from fixnorm.training.weights import rebuild
 from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 from helpers.processes import train_under_torchrun
 from helpers.runs import Nursery, Outcome, nursery, same, steps_saved, until

@@ -22,10 +22,10 @@ from fixnorm.norm import weight_norms
 from fixnorm.training import changed, loop, train
 from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
-from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 from fixnorm.training.view import ProgressView, View
+from fixnorm.training.weights import rebuild
 from helpers.processes import train_under_torchrun
 from helpers.small_nets import true_norm
 from helpers.small_runs import (

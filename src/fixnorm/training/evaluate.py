@@ -33,12 +33,10 @@ class Passes:
         return self.task.part(batch, self.world.device, layout)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The recipe's precision."""
         half = _HALVES.get(self.task.recipe.precision)
         return torch.autocast(self.world.device.type, dtype=half, enabled=half is not None)
 
     def outputs(self, model: nn.Module, batch: Any) -> Any:
-        """What the model says about a batch."""
         part = self.part(batch)
         with self.autocast():
             return model(*part.inputs)

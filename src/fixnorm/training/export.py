@@ -21,10 +21,9 @@ from torch import Tensor, nn
 import fixnorm
 from fixnorm.folding import fold
 from fixnorm.system import write_atomically
-from fixnorm.training.rebuild import FinishedRun, open_run
 from fixnorm.training.tasks import Logits, estimates_of, exports_of
 from fixnorm.training.tasks.task import Exports
-from fixnorm.training.weights import write_tensors
+from fixnorm.training.weights import FinishedRun, open_run, write_tensors
 
 __all__ = ["TOLERANCE", "Exported", "export"]
 
@@ -46,7 +45,7 @@ _TIMM = {
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """The files that were written, and how far their outputs are from the run's."""
 
     weights: Path
     onnx: Path | None

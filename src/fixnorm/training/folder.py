@@ -1,5 +1,4 @@
-"""The folder of a run: the names of its files, which nobody else knows, who may write into it,
-and its small files."""
+"""The folder of a run: who may write into it, and its small files."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ from pydantic import Field
 from fixnorm.system import read_regular, write_atomically
 from fixnorm.system.files import PART
 from fixnorm.system.lock import LOCK, owned_folder
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.training.checked import Unreadable, read_checked
 from fixnorm.training.recipe import Recipe, differences
 from fixnorm.training.result import E, RunResult, read_result
@@ -28,21 +28,8 @@ __all__ = ["RunFolder", "read_table", "write_json"]
 _ANOTHER = "give another --out"
 
 
-class RunFolder:
-    """Paths and files of one run."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.recipe = path / "recipe.json"
-        self.metrics = path / "metrics.csv"
-        self.weights = path / "weights.safetensors"
-        self.exported = path / "model.safetensors"
-        self.result = path / "result.json"
-        self.classes = path / "classes.json"
-        self.pictures = path / "pictures"
-        self.checkpoints = path / "checkpoints"
-        self.tensorboard = path / "tensorboard"
-        self.lock = path / LOCK
+class RunFolder(RunPaths):
+    """The folder of one run."""
 
     def check(self, recipe: Recipe) -> None:
         """Make sure that the folder is free, or holds this very recipe; changes nothing."""

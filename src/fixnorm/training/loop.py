@@ -154,7 +154,6 @@ class Run:
         return False
 
     def _batches(self) -> Iterator[Any]:
-        """Those of all steps that are left, epoch after epoch."""
         while (left := self.times.steps - self.state.step) > 0:
             epoch, start = divmod(self.state.step, self.steps_per_epoch)
             yield from islice(self._epoch_from(epoch, start), left)
@@ -174,7 +173,6 @@ class Run:
         return step % self.times.row == 0 or step == self.times.steps
 
     def step(self, batch: Any) -> None:
-        """One optimizer step."""
         recipe, trainee, step, times = self.recipe, self.trainee, self.state.step, self.times
         last_of_row = self._ends_row(step + 1)
         lr = recipe.lr * multiplier(
@@ -333,7 +331,6 @@ class Run:
             self.view.message("no whole checkpoint is left: starting from the beginning")
 
     def close(self) -> None:
-        """Let go of hooks and files."""
         self.view.stop()
         self.line.close()
         if self.scalars is not None:

@@ -48,7 +48,6 @@ class Line:
             self._before = snapshot(self._trainee.conv)
 
     def after_last_step(self) -> None:
-        """Measure how far it turned."""
         if self._before is not None:
             angles = turned(self._before, self._trainee.conv)
             shares = weight_norms(self._trainee.conv).square()
@@ -103,7 +102,7 @@ class Line:
 
 
 def columns(metric: Metric) -> tuple[str, ...]:
-    """Of ``metrics.csv``."""
+    """The names of a line's numbers."""
     return (
         "epoch",
         "step",

@@ -131,7 +131,7 @@ class Recipe(BaseModel, ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """T_max, in :attr:`unit`."""
+        """T_max, counted in :attr:`unit`."""
 
     @abstractmethod
     def of_length(self, length: int) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class View:
         """A line of numbers, at some place of the training: ``("epoch", 3, 15)``."""
 
     def stop(self) -> None:
-        """Training is over."""
+        """The training is over, or was never begun."""
 
 
 class ProgressView(View):

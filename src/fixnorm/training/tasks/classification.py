@@ -79,7 +79,6 @@ class Accuracy(Scorer):
         self._counts = torch.zeros(2, dtype=torch.int64, device=device)
 
     def update(self, outputs: Tensor, labels: Tensor) -> None:
-        """Logits (B, classes), labels (B,)."""
         self._counts[0] += (outputs.argmax(1) == labels).sum()
         self._counts[1] += len(labels)
 
@@ -92,7 +91,6 @@ class ImageRisk(HeadRisk):
     """Counts nothing where the head's features are not flat."""
 
     def update(self, labels: Tensor) -> None:
-        """Labels: (B,)."""
         features = self._input.features
         if features.ndim == 2 and len(features) == len(labels):
             self.metric.update(features.float(), labels, self._head.weight.detach().flatten(1))
@@ -165,7 +163,6 @@ class Classification(Task[ClassificationRecipe, Data]):
             )
 
     def network(self, classes: int, channels: int) -> nn.Module:
-        """One of :func:`fixnorm.models.create`."""
         return create(
             self.recipe.model,
             num_classes=classes,

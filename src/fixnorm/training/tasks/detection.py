@@ -248,7 +248,6 @@ class Detection(DenseTask[DetectionRecipe, DetectionData]):
         )
 
     def network(self, classes: int, channels: int) -> nn.Module:
-        """One of :func:`fixnorm.models.detectors.create_detector`."""
         return create_detector(
             self.recipe.model,
             num_classes=classes,
@@ -261,7 +260,6 @@ class Detection(DenseTask[DetectionRecipe, DetectionData]):
         )
 
     def sample(self) -> Sample:
-        """Noise of a small size, with a box each."""
         part = _noise(2, (_AUDITED, _AUDITED), classes=1, device=torch.device("cpu"))
 
         def call(model: nn.Module) -> Any:
@@ -321,7 +319,6 @@ def _part(batch: DetectionBatch) -> Part:
 
 
 def _noise(images: int, size: tuple[int, int], *, classes: int, device: torch.device) -> Part:
-    """Random images with a box each."""
     height, width = size
     box = torch.tensor([[0.2 * width, 0.2 * height, 0.7 * width, 0.6 * height]], device=device)
     batch = DetectionBatch(

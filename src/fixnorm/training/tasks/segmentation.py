@@ -179,7 +179,6 @@ class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
         )
 
     def network(self, classes: int, channels: int) -> nn.Module:
-        """One of :func:`fixnorm.models.segmenters.create_segmenter`."""
         return create_segmenter(self.recipe.model, num_classes=classes, width=self.recipe.width)
 
     def sample(self) -> Sample:
@@ -212,7 +211,6 @@ class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
     def draw(
         self, model: nn.Module, data: SegmentationData, images: int, device: torch.device
     ) -> list[Image]:
-        """Image, labels and prediction side by side."""
         recipe = self.recipe
         drawn: list[Image] = []
         for batch in data.val.eval_batches(batch_size=1):
