@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,25 @@ def test_versions_and_commit() -> None:
     assert found["fixnorm"] == fixnorm.__version__
     assert {"python", "torch"} <= found.keys()
     assert (commit() is None) == (not (PACKAGE.parents[1] / ".git").exists())
+
+
+NAMES = ("recipe.json", "metrics.csv", "weights.safetensors", "classes.json")
+
+
+def test_one_class_knows_the_names_of_a_runs_files() -> None:
+    """Docstrings may speak of them; what opens a file asks :class:`RunPaths`."""
+    knowing: dict[str, set[str]] = {name: set() for name in NAMES}
+    for path in PACKAGE.rglob("*.py"):
+        for text in _strings(ast.parse(path.read_text())):
+            for name in NAMES:
+                if name in text:
+                    knowing[name].add(path.relative_to(PACKAGE).as_posix())
+    assert knowing == {name: {"system/run_paths.py"} for name in NAMES}
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    """All texts but those that stand alone, which are documentation."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value

@@ -12,6 +12,7 @@ import typer
 
 from fixnorm import recipes
 from fixnorm.methods import method_named
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
 from fixnorm.training.distributed import speaks
@@ -115,5 +116,5 @@ def summary(result: dict[str, Any], folder: Path) -> str:
     return (
         f"{result['recipe']['name']} by {result['method']}, {numbers}: {found}"
         f" after {result['seconds']:.0f} s ({speed:.3g} images/s)\n"
-        f"run: {folder}   curves: {folder}/metrics.csv   next: fixnorm export {folder}"
+        f"run: {folder}   curves: {RunPaths(folder).metrics}   next: fixnorm export {folder}"
     )

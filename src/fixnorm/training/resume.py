@@ -48,8 +48,9 @@ class RunState:
 
     def note_scale(self) -> None:
         """Keep the largest scale of the heads."""
-        scale = self.trainee.relative_scale()
-        if self.largest_scale is not None and scale is not None:
+        if self.largest_scale is not None:
+            scale = self.trainee.relative_scale()
+            assert scale is not None
             self.largest_scale = torch.maximum(self.largest_scale, scale)
 
     def taken(self) -> dict[str, Any] | None:

@@ -31,9 +31,7 @@ from fixnorm.training.tasks import task_of
 
 __all__ = [
     "FinishedRun",
-    "Weights",
     "open_run",
-    "read_weights",
     "rebuild",
     "whole",
     "write_tensors",
@@ -51,17 +49,6 @@ class _Header(Part):
     channels: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}$")]
     heads: str | None = None
     """A JSON list of names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What the file holds."""
-
-    classes: int
-    channels: int
-    heads: tuple[str, ...] | None
-    """The capped layers, where the file names them."""
-    state: dict[str, Tensor]
 
 
 def write_tensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -108,18 +95,16 @@ def whole(path: Path) -> bool:
         return False
 
 
-def read_weights(path: Path) -> Weights:
-    """Of a finished run; what is wrong with the file is one line."""
+def _read(path: Path) -> tuple[_Header, tuple[str, ...] | None, dict[str, Tensor]]:
+    """What the file says of the model, its heads, its state; what is wrong with it is one line."""
     again = "give the same fixnorm train command again, it writes them anew"
     if not regular(path):
         raise ValueError(f"cannot read {path} (it is {kind_of(path)}): remove it, then {again}")
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())  # the file is no mapping
-            metadata, state = (
-                file.metadata() or {},
-                {name: file.get_tensor(name) for name in names},
-            )
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): {again}") from None
     try:
@@ -131,7 +116,7 @@ def read_weights(path: Path) -> Weights:
             f"{path} was not written by fixnorm train, its metadata is wrong: {reason}; train"
             " into another folder"
         ) from None
-    return Weights(int(header.classes), int(header.channels), heads, state)
+    return header, heads, state
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +181,16 @@ def open_run(run: Path) -> FinishedRun:
             f"{run} is not finished, it has no {folder.weights.name}: give the same "
             "fixnorm train command again, it resumes"
         )
-    weights = read_weights(folder.weights)
+    header, heads, state = _read(folder.weights)
+    classes = int(header.classes)
     return FinishedRun(
         folder=folder,
         recipe=recipe,
-        classes=weights.classes,
-        channels=weights.channels,
-        class_names=folder.class_names(weights.classes),
-        heads=weights.heads,
-        state=weights.state,
+        classes=classes,
+        channels=int(header.channels),
+        class_names=folder.class_names(classes),
+        heads=heads,
+        state=state,
     )
 
 

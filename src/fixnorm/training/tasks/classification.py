@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fixnorm.data import Data, DataSettings, Progress, count_training_images, open_data
 from fixnorm.models import create
@@ -135,14 +136,10 @@ class _Exports(Exports[ClassificationRecipe]):
 
 
 class Classification(Task[ClassificationRecipe, Data]):
-    recipe_kind: ClassVar[type[EpochRecipe]] = ClassificationRecipe
-    estimates: ClassVar[type[_Estimates]] = _Estimates
-    exports: ClassVar[type[_Exports]] = _Exports
-    metric: ClassVar[Metric] = Metric("accuracy", "accuracy")
-
-    def __init__(self, recipe: ClassificationRecipe) -> None:
-        super().__init__(recipe)
-        self._loss = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
+    recipe_kind = ClassificationRecipe
+    estimates = _Estimates
+    exports = _Exports
+    metric = Metric("accuracy", "accuracy")
 
     def open(
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
@@ -185,7 +182,8 @@ class Classification(Task[ClassificationRecipe, Data]):
         model.train()
 
     def loss(self, outputs: Tensor, part: Part) -> Tensor:
-        return cast(Tensor, self._loss(outputs, part.labels))
+        smoothing = self.recipe.label_smoothing
+        return F.cross_entropy(outputs, part.labels, label_smoothing=smoothing)
 
     def correct(self, outputs: Tensor, part: Part) -> tuple[Tensor, int]:
         return (outputs.detach().argmax(1) == part.labels).sum(), part.images

@@ -7,7 +7,7 @@ import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
@@ -217,7 +217,7 @@ class _Estimates(Estimates[DetectionRecipe]):
 
 
 class _Exports(Exports[DetectionRecipe]):
-    no_onnx: ClassVar[str | None] = "a detector's boxes are sorted out by no ONNX file"
+    no_onnx = "a detector's boxes are sorted out by no ONNX file"
 
     def logits(self, model: nn.Module, images: Tensor) -> Tensor:
         """Of classes and boxes, before anything is sorted out."""
@@ -233,12 +233,12 @@ class _Exports(Exports[DetectionRecipe]):
 class Detection(DenseTask[DetectionRecipe, DetectionData]):
     """Focal loss and smooth L1, as RetinaNet has them; COCO's AP."""
 
-    recipe_kind: ClassVar[type[DenseRecipe]] = DetectionRecipe
-    estimates: ClassVar[type[_Estimates]] = _Estimates
-    exports: ClassVar[type[_Exports]] = _Exports
-    package: ClassVar[str] = "faster_coco_eval"
-    metric: ClassVar[Metric] = Metric("ap", "AP")
-    normalises_always: ClassVar[bool] = True  # the paper does so "for all the models"
+    recipe_kind = DetectionRecipe
+    estimates = _Estimates
+    exports = _Exports
+    package = "faster_coco_eval"
+    metric = Metric("ap", "AP")
+    normalises_always = True  # the paper does so "for all the models"
 
     def opened(
         self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from PIL.Image import Image
@@ -165,11 +165,11 @@ class _Exports(Exports[SegmentationRecipe]):
 class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
     """Cross-entropy over pixels, with an auxiliary head; mIoU over whole images."""
 
-    recipe_kind: ClassVar[type[DenseRecipe]] = SegmentationRecipe
-    estimates: ClassVar[type[_Estimates]] = _Estimates
-    exports: ClassVar[type[_Exports]] = _Exports
-    package: ClassVar[str] = "torchmetrics"
-    metric: ClassVar[Metric] = Metric("miou", "mIoU")
+    recipe_kind = SegmentationRecipe
+    estimates = _Estimates
+    exports = _Exports
+    package = "torchmetrics"
+    metric = Metric("miou", "mIoU")
 
     def opened(
         self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
