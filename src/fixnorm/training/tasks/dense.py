@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -96,14 +97,10 @@ X = TypeVar("X", bound=DenseRecipe)
 class DenseTask(Task[X, D]):
     """How their data is opened and their backbone loaded."""
 
+    opener: ClassVar[Callable[..., Any]]
+    """Called with the folder, settings, seed and progress."""
     package: ClassVar[str]
     """What the metric needs."""
-
-    @abstractmethod
-    def opened(
-        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
-    ) -> D:
-        """The data, with these settings."""
 
     def open(
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
@@ -112,20 +109,21 @@ class DenseTask(Task[X, D]):
             raise ValueError(
                 f"{self.recipe.task} needs {self.package}: pip install 'fixnorm[dense]'"
             )
-        settings = self.recipe.data_settings(skip_broken=skip_broken)
-        return self.opened(self._given(root), settings, seed=self.recipe.seed, progress=progress)
+        return self._opened(root, self.recipe.data_settings(skip_broken=skip_broken), progress)
 
     def training_images(self, root: Path | None) -> int:
-        settings = replace(self.recipe.data_settings(), in_memory=False, workers=0)
-        data = self.opened(self._given(root), settings, seed=self.recipe.seed)
+        data = self._opened(root, replace(self.recipe.data_settings(), in_memory=False, workers=0))
         data.close()
         return len(data.train)
 
-    def _given(self, root: Path | None) -> Path:
+    def _opened(
+        self, root: Path | None, settings: DenseSettings, progress: Progress | None = None
+    ) -> D:
         if root is None:
             name = self.recipe.data
             raise DataError(f"{name} needs a folder: give the one that holds its files")
-        return root
+        data: D = self.opener(root, settings=settings, seed=self.recipe.seed, progress=progress)
+        return data
 
     def prepare(self, model: nn.Module, data: D) -> None:
         if self.recipe.backbone_weights is not None:

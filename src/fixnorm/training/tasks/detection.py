@@ -6,7 +6,6 @@ import colorsys
 import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -16,12 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fixnorm.data import (
-    DenseSettings,
     DetectionBatch,
     DetectionData,
     DetectionSettings,
     GroundTruth,
-    Progress,
     Result,
     Target,
     open_detection,
@@ -111,7 +108,7 @@ def average_precision(
         ground_truth: of the whole validation set.
         results: what this process found on its images.
         seen: ids of the images that this process looked at.
-        world: all processes; each gets the figures of all of them.
+        world: all processes; each gets the numbers of all of them.
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
@@ -236,16 +233,10 @@ class Detection(DenseTask[DetectionRecipe, DetectionData]):
     recipe_kind = DetectionRecipe
     estimates = _Estimates
     exports = _Exports
+    opener = staticmethod(open_detection)
     package = "faster_coco_eval"
     metric = Metric("ap", "AP")
     normalises_always = True  # the paper does so "for all the models"
-
-    def opened(
-        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
-    ) -> DetectionData:
-        return open_detection(
-            root, settings=cast(DetectionSettings, settings), seed=seed, progress=progress
-        )
 
     def network(self, classes: int, channels: int) -> nn.Module:
         return create_detector(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from PIL.Image import Image
@@ -14,8 +13,6 @@ from torch.nn import functional as F
 
 from fixnorm.data import (
     IGNORED,
-    DenseSettings,
-    Progress,
     SegmentationData,
     SegmentationSettings,
     open_segmentation,
@@ -168,15 +165,9 @@ class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
     recipe_kind = SegmentationRecipe
     estimates = _Estimates
     exports = _Exports
+    opener = staticmethod(open_segmentation)
     package = "torchmetrics"
     metric = Metric("miou", "mIoU")
-
-    def opened(
-        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
-    ) -> SegmentationData:
-        return open_segmentation(
-            root, settings=cast(SegmentationSettings, settings), seed=seed, progress=progress
-        )
 
     def network(self, classes: int, channels: int) -> nn.Module:
         return create_segmenter(self.recipe.model, num_classes=classes, width=self.recipe.width)
