@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import fixnorm
 from fixnorm.folding import fold
 from fixnorm.system import write_atomically
+from fixnorm.system.extras import needs
 from fixnorm.training.tasks import Logits, estimates_of, exports_of
 from fixnorm.training.tasks.task import Exports
 from fixnorm.training.weights import FinishedRun, open_run, write_tensors
@@ -119,7 +120,7 @@ def _check_onnx(exports: Exports[Any]) -> None:
         raise ValueError(f"--onnx: {exports.no_onnx}; leave it out")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"--onnx needs {', '.join(missing)}: pip install 'fixnorm[onnx]'")
+        raise ValueError(needs("--onnx", ", ".join(missing), "onnx"))
 
 
 def _refuse_non_finite(run: FinishedRun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fixnorm.groups import Scope
 from fixnorm.methods import METHODS, MethodName
 from fixnorm.system import brief
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.bounded import Slug
 from fixnorm.training.schedule import Schedule, Timetable
 
@@ -270,9 +270,8 @@ def parsed_settings(kind: type[Recipe], pairs: list[str]) -> dict[str, str | Non
 
 def _check_known(key: str, known: Collection[str]) -> None:
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(known)}"
-        raise ValueError(f"a recipe has no field {brief(key)}{hint}")
+        hint = did_you_mean(key, known, cutoff=0.3)
+        raise ValueError(f"a recipe has no field {brief(key)}; {hint}")
 
 
 _SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from fixnorm.data import DataError, DenseSettings, Progress
 from fixnorm.models.backbones import load_backbone
+from fixnorm.system.extras import needs
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.schedule import Timetable
 from fixnorm.training.tasks.task import D, Task
@@ -106,9 +107,7 @@ class DenseTask(Task[X, D]):
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
     ) -> D:
         if importlib.util.find_spec(self.package) is None:  # or the first evaluation would fail
-            raise ValueError(
-                f"{self.recipe.task} needs {self.package}: pip install 'fixnorm[dense]'"
-            )
+            raise ValueError(needs(self.recipe.task, self.package, "dense"))
         return self._opened(root, self.recipe.data_settings(skip_broken=skip_broken), progress)
 
     def training_images(self, root: Path | None) -> int:
