@@ -6,7 +6,6 @@ import importlib
 import re
 import traceback
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 
 from fixnorm.methods import MethodName
 from fixnorm.system import brief
+from fixnorm.system.nearest import nearest
 from fixnorm.training.checked import fault
 from fixnorm.training.recipe import ORIGIN, Recipe, changed
 from fixnorm.training.tasks import task_of
@@ -30,7 +30,7 @@ def from_outside(name: str) -> Callable[[MethodName], Recipe]:
     module, _, function = name.partition(":")
     found = getattr(_imported(module), function, _imported)
     if found is _imported:
-        near = get_close_matches(function, vars(_imported(module)), n=1)
+        near = nearest(function, vars(_imported(module)), most=1)
         hint = f"did you mean {module}:{near[0]}?" if near else "define it there"
         raise ValueError(f"module {module} has no {function}: {hint}")
     if not callable(found) or isinstance(found, type):
