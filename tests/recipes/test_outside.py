@@ -217,7 +217,7 @@ def test_a_task_of_another_package_trains(place: Path) -> None:
 
 def test_a_task_that_nobody_has_registered() -> None:
     values = recipes.get("digits").to_dict() | {"task": "depth", "origin": "far.away:recipe"}
-    line = "but got depth; give far.away:recipe, which made it, as --recipe"
+    line = "but got depth; give 'far.away:recipe', which made it, as --recipe"
     with pytest.raises(ValueError, match=line):
         recipe_from_dict(values)
 
