@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
+from fixnorm.commands.options import same_fields
 from fixnorm.commands.train import configured
 from fixnorm.commands.tune import Wanted
 from fixnorm.system.interrupt import Interrupt
@@ -85,34 +86,23 @@ def check_folder(folder: Path) -> None:
 
 
 def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
-    """How to search."""
-    lr_min = recipe.lr_range[0] if wanted.lr_min is None else wanted.lr_min
-    lr_max = recipe.lr_range[1] if wanted.lr_max is None else wanted.lr_max
+    """The search that the options describe, on the recipe's own range unless they give one."""
+    low, high = recipe.lr_range
+    ends = {
+        "lr_min": low if wanted.lr_min is None else wanted.lr_min,
+        "lr_max": high if wanted.lr_max is None else wanted.lr_max,
+    }
     if wanted.method == "fixnorm":
-        space = SearchSpace(
-            lr_min=lr_min,
-            lr_max=lr_max,
-            splits=wanted.splits,
-            fractions=whole_lengths(recipe, numbers("fractions", wanted.fractions)),
-            alphas=numbers("alphas", wanted.alphas),
-            seeds=wanted.seeds,
-        )
-        return PlanStrategy(space=space, plan=wanted.plan, margin=wanted.margin)
+        fractions = whole_lengths(recipe, numbers("fractions", wanted.fractions))
+        alphas = numbers("alphas", wanted.alphas)
+        space = same_fields(SearchSpace, wanted, **ends, fractions=fractions, alphas=alphas)
+        return same_fields(PlanStrategy, wanted, space=space)
     if wanted.seeds != 1:
         raise ValueError(
             f"--method bo-weight-decay trains each point once but got seeds={wanted.seeds}"
         )
-    if wanted.from_weight_decay is not None:
-        raise ValueError("--from-weight-decay gives a range of FixNorm learning rates")
-    return SamplerStrategy(
-        lr_min=lr_min,
-        lr_max=lr_max,
-        weight_decay_min=wanted.weight_decay_min,
-        weight_decay_max=wanted.weight_decay_max,
-        budget=wanted.budget,
-        sampler_name=wanted.sampler,
-        seed=recipe.seed,
-    )
+    named = {"sampler_name": wanted.sampler, "seed": recipe.seed}
+    return same_fields(SamplerStrategy, wanted, **ends, **named)
 
 
 def searched(
