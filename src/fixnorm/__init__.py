@@ -10,7 +10,7 @@ Three lines in a training script::
 from typing import TYPE_CHECKING, Any
 
 from fixnorm import starting as _starting  # noqa: F401  (first: torch takes seconds to load)
-from fixnorm.adapters import refuse_adapters
+from fixnorm.bypass import refuse_adapters
 from fixnorm.conversion import convert
 from fixnorm.folding import fold, fold_state_dict
 from fixnorm.groups import param_groups

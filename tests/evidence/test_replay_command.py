@@ -14,9 +14,8 @@ from fixnorm.commands import run
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.replay.output import table_of
 from fixnorm.evidence.replay.replays import Options, replay_all
-from fixnorm.evidence.replay.strategies import Entry
+from fixnorm.evidence.replay.strategies import Entry, Step, Trace
 from fixnorm.evidence.replay.summary import Spread, Summary, WorkloadResult, quantile
-from fixnorm.evidence.replay.trace import Step, Trace
 
 Write = Callable[..., Path]
 CHEAP = "paper,unimodal,tpe,random,successive-halving"

@@ -40,7 +40,6 @@ from fixnorm.tuning.plans import PLANS
 __all__ = ["check_place", "content", "table_of", "write_replay"]
 
 _FILES = ("replay.json", "regret.png", "table.md")
-_COLOURS = dict(zip(STRATEGIES, SERIES, strict=True))
 _WIDTH, _HEIGHT = 330.0, 235.0
 _SETTLED = 3.0
 """T_max from which on the axes must show everything: first guesses may be anywhere."""
@@ -235,7 +234,7 @@ def _draw_curves(ax: Axes, result: WorkloadResult, value: Value) -> None:
     longest = max(summary.curve[-1].cost for summary in result.summaries)
     ax.set_xlim(0, longest)
     for summary in result.summaries:
-        colour = _COLOURS[summary.entry.strategy]
+        colour = _colour(summary)
         style = "--" if _is_second(result, summary) else "-"
         costs = [moment.cost for moment in summary.curve]
         values = [value(moment) for moment in summary.curve]
@@ -251,7 +250,7 @@ def _draw_curves(ax: Axes, result: WorkloadResult, value: Value) -> None:
 
 def _name_curves(ax: Axes, result: WorkloadResult, value: Value) -> None:
     labels = [
-        EndLabel(value(summary.end), _name(result, summary), _COLOURS[summary.entry.strategy])
+        EndLabel(value(summary.end), _name(result, summary), _colour(summary))
         for summary in result.summaries
     ]
     end_labels(ax, labels, height=_HEIGHT - 52)
@@ -260,7 +259,7 @@ def _name_curves(ax: Axes, result: WorkloadResult, value: Value) -> None:
 def _draw_ends(ax: Axes, *, result: WorkloadResult, title: str) -> None:
     rows = list(reversed(result.summaries))
     for row, summary in enumerate(rows):
-        colour, regret = _COLOURS[summary.entry.strategy], summary.end.regret
+        colour, regret = _colour(summary), summary.end.regret
         ends = summary.regrets([trace.end.accuracy for trace in summary.traces])
         below = [row - 0.27] * len(ends)
         ax.plot([0, regret.q90], [row, row], color=colour, lw=5, alpha=0.25, solid_capstyle="butt")
@@ -286,6 +285,10 @@ def _name(result: WorkloadResult, summary: Summary) -> str:
     """With its landscape where the same strategy runs on two."""
     name = STRATEGIES[summary.entry.strategy]
     return f"{name}, alpha" if _is_second(result, summary) else name
+
+
+def _colour(summary: Summary) -> str:
+    return SERIES[list(STRATEGIES).index(summary.entry.strategy) % len(SERIES)]
 
 
 def _is_second(result: WorkloadResult, summary: Summary) -> bool:

@@ -11,11 +11,16 @@ from pathlib import Path
 
 import torch
 
-from fixnorm.evidence.landscapes import AXES, Landscape
-from fixnorm.evidence.replay.draws import NOISES
-from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, entries_of, known, run
+from fixnorm.evidence.landscapes import AXES, NOISES, Landscape
+from fixnorm.evidence.replay.strategies import (
+    STRATEGIES,
+    Entry,
+    Trace,
+    entries_of,
+    known,
+    run,
+)
 from fixnorm.evidence.replay.summary import Summary, WorkloadResult
-from fixnorm.evidence.replay.trace import Trace
 from fixnorm.system import regular
 from fixnorm.system.numbers import check_whole
 from fixnorm.system.pool import LeashedPool

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.strategies import STRATEGIES, Entry
-from fixnorm.evidence.replay.trace import Trace
+from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, Trace
 from fixnorm.report.statistics import Mean, paired
 from fixnorm.tuning.plans import PLANS
 
