@@ -24,6 +24,7 @@ from fixnorm.commands.options import (
 )
 from fixnorm.commands.train import configured
 from fixnorm.system.interrupt import Interrupt
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
@@ -57,9 +58,10 @@ _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay":
 class Wanted:
     """What the command is asked for."""
 
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")] = (
-        "digits"
-    )
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
+    ] = "digits"
     data: Annotated[Path | None, typer.Option(help="Folder of the images; digits needs none.")] = (
         None
     )
@@ -313,7 +315,7 @@ def centred(
     short = f"a short training at lr {trial.lr:g}"
     with console.status(f"{short} measures what weight decay stands for"):
         train_probe(trial, engine)
-    slope = decay_slope(runs.folder_of(trial) / "metrics.csv")
+    slope = decay_slope(RunPaths(runs.folder_of(trial)).metrics)
     equal = equivalent_lr(lr, weight_decay, slope)
     low, high = range_around(equal)
     console.print(
