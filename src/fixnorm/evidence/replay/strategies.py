@@ -8,12 +8,12 @@ from bisect import bisect_right
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from fixnorm.evidence.landscapes import AXES, Landscape, NoisyLandscape
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.plans import PLANS, SAMPLERS, TITLES
 from fixnorm.tuning.search import Ledger, Search, run_here
@@ -45,8 +45,7 @@ def known(names: Sequence[str]) -> tuple[str, ...]:
     """The names in the order of :data:`STRATEGIES`, each once; an error if one is none."""
     for name in names:
         if name not in STRATEGIES:
-            near = get_close_matches(name.lower(), STRATEGIES, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(STRATEGIES)}"
+            hint = did_you_mean(name, STRATEGIES, otherwise="known are")
             raise ValueError(f"unknown strategy {name!r}: {hint}")
     return tuple(name for name in STRATEGIES if name in names)
 

@@ -1,19 +1,12 @@
-"""What ``fixnorm reproduce`` does: from its options to trainings, figures and tables."""
+"""From the names of experiments to trainings, figures and tables, one plan for all of them."""
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-
-from fixnorm.commands.terminal import wide_console
-from fixnorm.commands.where import Where
-from fixnorm.evidence.cost import TFLOPS, Cost, Counter
+from fixnorm.evidence.cost import TFLOPS, Cost
 from fixnorm.evidence.experiment import Experiment
 from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS
 from fixnorm.evidence.record import (
@@ -32,55 +25,44 @@ from fixnorm.report.text_table import TextTable
 from fixnorm.system import short
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engines import Engine
+from fixnorm.tuning.run import Runs
+
+__all__ = ["cost_table", "draw_again", "names_of", "plan", "reproduce", "scale_of", "together"]
 
 _SAME = {"fig5": "table1"}
 """Figures of the same trainings."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of the command, as given."""
+def reproduce(
+    planned: dict[str, list[Training]],
+    scale: Scale,
+    *,
+    folder: Path,
+    data: Path | None,
+    processes: int,
+    new_engine: Callable[[Runs], Engine],
+) -> dict[str, list[Path]]:
+    """Run the experiments; returns the files that each has written.
 
-    names: tuple[str, ...]
-    scale: str
-    data: Path | None
-    out: Path | None
-    stored: Path | None
-    dry_run: bool
-    where: Where
-    as_json: bool
-
-    @property
-    def folder(self) -> Path:
-        """Where everything goes: what is drawn again does not replace what was trained."""
-        default = "redrawn" if self.stored is not None else f"reproduce-{self.scale}"
-        return self.out or Path("runs") / default
-
-
-def run(wanted: Wanted) -> None:
-    """Experiments, one plan for all of them."""
-    names, scale = names_of(wanted.names), scale_of(wanted.scale)
-    folder = wanted.folder
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file: give another --out")
-    if wanted.stored is not None:
-        tell(draw_again(wanted.stored, names, folder), wanted)
-        return
-    check_places(names, folder)
-    planned = {name: plan(name, scale) for name in names}
-    if wanted.dry_run:
-        announce(planned, scale, wanted)
-        return
-    trainings = {t: None for plan_ in planned.values() for t in plan_}
+    Args:
+        planned: their names, and all trainings that each may take.
+        scale: at which they run.
+        folder: for trainings, figures and tables. Trainings that are there are not run again.
+        data: holds a folder for each data set.
+        processes: of each training.
+        new_engine: what runs them.
+    """
+    trainings = together(planned)
     runs = TrainingRuns(
         folder=folder / "trainings",
-        data=wanted.data,
-        processes=wanted.where.nproc_per_trial,
+        data=data,
+        processes=processes,
         options=("--no-tensorboard",),
     )
     runs.check_data({training.data for training in trainings})
-
     written: dict[str, list[Path]] = {}
 
     def over(name: str, outcome: Experiment, used: Mapping[Training, Found]) -> None:
@@ -89,16 +71,21 @@ def run(wanted: Wanted) -> None:
         written[name] = write(record, folder)
 
     experiments = RunningExperiments(
-        {name: EXPERIMENTS[name].at(scale) for name in names}, runs, over
+        {name: EXPERIMENTS[name].at(scale) for name in planned}, runs, over
     )
-    engine = wanted.where.new_engine(runs)
+    engine = new_engine(runs)
     with ExitStack() as stack:
         stack.callback(engine.stop)
         stack.enter_context(owned_folder(folder))
         interrupt = stack.enter_context(Interrupt())
         view = stack.enter_context(ExperimentView(experiments, most=len(trainings)))
         drive(experiments, engine, view, interrupt)
-    tell(written, wanted)
+    return written
+
+
+def together(planned: dict[str, list[Training]]) -> list[Training]:
+    """The trainings of all experiments, each once."""
+    return list(dict.fromkeys(training for trainings in planned.values() for training in trainings))
 
 
 def draw_again(stored: Path, names: list[str], out: Path) -> dict[str, list[Path]]:
@@ -123,46 +110,8 @@ def _stored(stored: Path, name: str) -> Record:
     return record
 
 
-def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
-    """The tables, what became of the claims, and where everything is."""
-    if wanted.as_json:
-        print(json.dumps({name: [str(path) for path in paths] for name, paths in written.items()}))
-        return
-    console = wide_console()
-    for name, paths in written.items():
-        if name in DRAWN:
-            exhibit = exhibit_of(read_record(wanted.folder / f"{name}.json"))
-            for table in exhibit.tables:
-                console.print(table.rich())
-                for note in table.notes:
-                    console.print(note, style="dim", markup=False)
-                console.print()
-            for claim in exhibit.claims:
-                console.print(f"{claim.verdict}: {claim.text}: {claim.measured}", markup=False)
-        print("\n".join(map(str, paths)))
-
-
-def announce(planned: dict[str, list[Training]], scale: Scale, wanted: Wanted) -> None:
-    """What experiments would take; nothing is trained."""
-    counter = Counter(measure=scale.name == "small")
-    shared = {training: None for trainings in planned.values() for training in trainings}
-    console = wide_console()
-    with Console(stderr=True).status("counting the operations of each network"):
-        costs = {name: counter.cost(trainings) for name, trainings in planned.items()}
-        costs |= {"together": counter.cost(shared)} if len(planned) > 1 else {}
-    if wanted.as_json:
-        print(json.dumps({name: asdict(cost) for name, cost in costs.items()}))
-        return
-    table = plan_table(costs, scale)
-    console.print(table.rich())
-    for note in table.notes:
-        console.print(note, style="dim", markup=False)
-    folders = sorted({training.data for training in shared if training.data is not None})
-    console.print(f"--data must hold: {', '.join(folders)}", markup=False)
-
-
-def plan_table(costs: dict[str, Cost], scale: Scale) -> TextTable:
-    """One row for each experiment."""
+def cost_table(costs: dict[str, Cost], scale: Scale) -> TextTable:
+    """What experiments would take, one row for each."""
     here = scale.name == "small"
     rows = [
         (
@@ -199,22 +148,20 @@ def plan(name: str, scale: Scale) -> list[Training]:
     return list(trainings.used)
 
 
-def names_of(given: tuple[str, ...]) -> list[str]:
-    """The experiments; each once."""
+def names_of(given: Iterable[str]) -> list[str]:
+    """The experiments that are meant, each once."""
+    given = list(given)
     if "all" in given:
         return list(EXPERIMENTS)
     names = [_SAME.get(name, name) for name in given]
     for name in names:
         if name not in EXPERIMENTS:
             known = [*EXPERIMENTS, *_SAME, "all"]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
-            raise ValueError(f"no experiment {name!r}; {hint}")
+            raise ValueError(f"no experiment {name!r}; {did_you_mean(name, known)}")
     return list(dict.fromkeys(names))
 
 
 def scale_of(name: str) -> Scale:
-    """By its name."""
     if name not in SCALES:
         raise ValueError(f"scale must be {' or '.join(SCALES)} but got {name!r}")
     return SCALES[name]
