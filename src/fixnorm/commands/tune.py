@@ -10,6 +10,7 @@ import typer
 
 from fixnorm.commands.options import PANEL, Where, check_where, given, refuse, takes
 from fixnorm.tuning.plan import PAPER
+from fixnorm.tuning.plans import PLANS
 from fixnorm.tuning.unimodal import MARGIN
 
 _BASELINE = "bo-weight-decay"
@@ -33,7 +34,7 @@ class Wanted:
     ] = None
     method: Annotated[str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")] = "fixnorm"
     plan: Annotated[
-        str, typer.Option(help="paper (Algorithm 4) or unimodal (skips what cannot win).")
+        str, typer.Option(help=f"{' or '.join(f'{p.name} ({p.hint})' for p in PLANS.values())}.")
     ] = "paper"
     lr_min: Annotated[
         float | None,
@@ -104,8 +105,10 @@ def _check_method(context: typer.Context) -> None:
     method, plan = context.params["method"], context.params["plan"]
     if method == "fixnorm":
         refuse(context, _OF_BASELINE, "--method fixnorm", f"it is for --method {_BASELINE}")
-        if plan == "paper":
-            refuse(context, ("margin",), "--plan paper", "it is for --plan unimodal")
+        with_margin = [name for name, of in PLANS.items() if "margin" in of.parameters]
+        if plan in PLANS and plan not in with_margin:
+            why = f"it is for --plan {' or '.join(with_margin)}"
+            refuse(context, ("margin",), f"--plan {plan}", why)
     elif method == _BASELINE:
         refuse(context, _OF_PLANS, f"--method {_BASELINE}", "it is for --method fixnorm")
     if given(context, "from_weight_decay"):

@@ -27,6 +27,8 @@ class Plan:
     name: str
     title: str
     """What people call it."""
+    hint: str
+    """What it is, in a few words."""
     function: Callable[..., Advice]
     """A :data:`Decide` that also takes the parameters, by keyword."""
     parameters: Mapping[str, float] = field(default_factory=dict)
@@ -67,11 +69,12 @@ def plan_of(name: object) -> Plan:
     return PLANS[name]
 
 
-register(Plan(name="paper", title="paper's plan", function=paper))
+register(Plan(name="paper", title="paper's plan", hint="Algorithm 4", function=paper))
 register(
     Plan(
         name="unimodal",
         title="unimodal plan",
+        hint="skips what cannot win",
         function=unimodal,
         parameters={"margin": MARGIN},
         outline="trainings that cannot win by more than {margin:g} are left out",
