@@ -1,6 +1,6 @@
 """Processes and files: what the standard library needs help with, and nothing else."""
 
-from fixnorm.system.ours import check_files
+from fixnorm.system.ours import check_files, write_files
 from fixnorm.system.regular import kind_of, open_regular, read_regular, regular
 from fixnorm.system.text import brief, printable, short
 
@@ -13,4 +13,5 @@ __all__ = [
     "read_regular",
     "regular",
     "short",
+    "write_files",
 ]

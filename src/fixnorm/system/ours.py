@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from fixnorm.system.atomic import write_atomically
 from fixnorm.system.regular import regular
 
-__all__ = ["check_files"]
+__all__ = ["check_files", "write_files"]
 
 
 def check_files(
@@ -27,6 +28,19 @@ def check_files(
             raise ValueError(
                 f"{path} is not of this command: move it away, or give another folder as --out"
             )
+
+
+def write_files(
+    folder: Path, contents: Mapping[str, bytes], *, ours: Callable[[Path], bool]
+) -> list[Path]:
+    """Write files of ours, the first of which is the sign; those of others stay as they are."""
+    sign, *others = contents
+    check_files(folder, others, sign=sign, ours=ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        with write_atomically(folder / name) as file:
+            file.write(content)
+    return [folder / name for name in contents]
 
 
 def _ours(path: Path, name: str, known: bool) -> bool:
