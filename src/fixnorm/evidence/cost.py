@@ -26,7 +26,7 @@ _BACKWARD = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """Of several trainings."""
+    """What several trainings cost."""
 
     trainings: int
     t_max: float
@@ -39,7 +39,7 @@ class Cost:
 
     @property
     def gpu_hours(self) -> float:
-        """At :data:`TFLOPS`."""
+        """Of one GPU that does :data:`TFLOPS`."""
         return self.operations / (TFLOPS * 1e12) / 3600
 
 

@@ -168,7 +168,7 @@ class TrainingRuns(Runs):
         return known
 
     def trial(self, training: Training) -> Trial:
-        """To be run."""
+        """As engines know it; from now on this knows its recipe."""
         self.trainings[training.key] = training
         return training.trial()
 
