@@ -17,10 +17,11 @@ from fixnorm.evidence.trainings import Found, Training
 from fixnorm.report.document import document, figure_card
 from fixnorm.report.drawing import png
 from fixnorm.report.markup import join, tag, with_t_max
-from fixnorm.system import check_files, write_files
+from fixnorm.system import check_files
+from fixnorm.system.files import write_files
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, can_read, read_checked
-from fixnorm.training.result import commit, versions
 
 __all__ = [
     "Record",

@@ -29,7 +29,7 @@ from fixnorm.evidence.record import (
 )
 from fixnorm.evidence.scales import SCALES, Scale
 from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings, read_found
-from fixnorm.system import short
+from fixnorm.system import brief
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
 from fixnorm.system.nearest import did_you_mean
@@ -140,7 +140,7 @@ def _stored(stored: Path, name: str) -> Record:
     path = stored / f"{name}.json" if stored.is_dir() else stored
     record = read_record(path)
     if record.experiment != name:
-        raise ValueError(f"{path} is of {short(record.experiment)}, not of {name}")
+        raise ValueError(f"{path} is of {brief(record.experiment, plain=True)}, not of {name}")
     try:
         exhibit_of(record)
     except ValueError as error:

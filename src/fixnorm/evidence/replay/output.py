@@ -31,9 +31,10 @@ from fixnorm.report.style import (
     write,
 )
 from fixnorm.report.text_table import TextTable
-from fixnorm.system import check_files, write_files
+from fixnorm.system import check_files
+from fixnorm.system.files import write_files
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.checked import Part, can_read, read_checked
-from fixnorm.training.result import commit, versions
 from fixnorm.tuning.plans import PLANS
 
 __all__ = ["check_place", "content", "table_of", "write_replay"]
