@@ -24,7 +24,7 @@ from fixnorm.evidence.shown.table1 import fresh_difference
 from fixnorm.evidence.write import about
 from fixnorm.report.drawing import png
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results" / "reproduce"

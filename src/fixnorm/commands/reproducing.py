@@ -23,7 +23,7 @@ from fixnorm.evidence.shown import SHOW
 from fixnorm.evidence.training import Training
 from fixnorm.evidence.view import BenchView
 from fixnorm.evidence.write import check_places, write_landscapes, write_shown
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.system import short
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder

@@ -10,9 +10,8 @@ from fixnorm.evidence.experiments import EXPERIMENTS
 from fixnorm.evidence.landscapes import is_landscape
 from fixnorm.evidence.record import Record, is_record, write_record
 from fixnorm.evidence.shown import SHOW, Claim, Shown
-from fixnorm.report.document import document, figure_card
 from fixnorm.report.drawing import png
-from fixnorm.report.markup import Markup, join, tag, with_t_max
+from fixnorm.report.html import render
 from fixnorm.system import check_files
 from fixnorm.system.atomic import write_atomically
 
@@ -25,7 +24,6 @@ __all__ = [
 ]
 
 _ORIGIN = ("command", "commit", "trained_at", "versions", "hardware")
-_KINDS = {"holds": "info", "not contradicted": "info"}
 
 
 def write_landscapes(record: Record, out: Path) -> list[Path]:
@@ -73,28 +71,17 @@ def check_places(names: Iterable[str], out: Path) -> None:
 
 def page(record: Record, shown: Shown) -> str:
     """All of it, for a browser."""
-    name = record.experiment
-    title = EXPERIMENTS[name].title
-    claims = [
-        tag(
-            "li",
-            tag("strong", f"{claim.verdict.capitalize()}: "),
-            with_t_max(f"{claim.text}. {claim.measured}."),
-            class_=_KINDS.get(claim.verdict, "warning"),
-        )
-        for claim in shown.claims
-    ]
-    body = join(
-        tag("h1", title),
-        tag("p", with_t_max(about(record)), class_="sub"),
-        tag("ul", *claims, class_="notes") if claims else None,
-        tag("div", *(figure_card(drawing, name) for drawing in shown.drawings), class_="figures"),
-        *(table.html() for table in shown.tables),
-        tag("h3", "Run it again"),
-        tag("pre", record.command, class_="command"),
-        _provenance(record),
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    commits = ", ".join(commit[:10] for commit in record.trained_at) or "unknown"
+    return render(
+        "experiment.html.j2",
+        name=record.experiment,
+        title=EXPERIMENTS[record.experiment].title,
+        about=about(record),
+        shown=shown,
+        command=record.command,
+        provenance=(f"Trained at commit {commits} on {', '.join(record.hardware)}; {versions}."),
     )
-    return document(title, body)
 
 
 def about(record: Record) -> str:
@@ -104,13 +91,6 @@ def about(record: Record) -> str:
         f"{record.trainings} trainings ({record.cost:g} T_max, {minutes:.0f} minutes of"
         f" training) at {record.scale} scale; recipes: {', '.join(record.recipes)}"
     )
-
-
-def _provenance(record: Record) -> Markup:
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    commits = ", ".join(commit[:10] for commit in record.trained_at) or "unknown"
-    told = f"Trained at commit {commits} on {', '.join(record.hardware)}; {versions}."
-    return tag("p", told, class_="sub")
 
 
 def _markdown(shown: Shown) -> str:

@@ -13,9 +13,6 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from fixnorm.report.drawing import Drawing, Panel
-from fixnorm.report.progress import answer, best_of, progress
-from fixnorm.report.slots import SlotRecord, rounds_of, slots_of
-from fixnorm.report.space import announced
 from fixnorm.report.style import (
     ACCENT,
     INK,
@@ -34,6 +31,16 @@ from fixnorm.report.style import (
     room,
     write,
 )
+from fixnorm.report.summary import (
+    SlotRecord,
+    announced,
+    answer,
+    best_of,
+    progress,
+    rounds_of,
+    slots_of,
+    tuned_in,
+)
 from fixnorm.report.words import bare, choice, metric_name, span, title_of
 from fixnorm.tuning.record import StudyRecord
 
@@ -45,7 +52,7 @@ _MANY = 8
 
 def lr_figure(study: StudyRecord) -> Drawing | None:
     """Accuracy over lr, a panel for each lr round, like the paper's Figure 5 (middle)."""
-    rounds = {t: slots for t, slots in rounds_of(study).items() if t.startswith("lr round")}
+    rounds = {t: slots for t, slots in rounds_of(study).items() if tuned_in(t) == "lr"}
     if not rounds:
         return None
     panels = []
@@ -105,7 +112,7 @@ def points_figure(study: StudyRecord) -> Drawing | None:
     best = best_of(slots)
     title = f"{len(slots)} points" if len(slots) > 1 else "1 point"
     if best is not None and best.mean is not None:
-        title += f", the best {bare(best.mean, study.metric)} ({choice(best)})"
+        title += f", the best {bare(best.mean, study.metric)} ({choice(best.first)})"
     return Drawing(
         "points",
         f"{metric_name(study.metric).capitalize()} over lr and weight decay",
@@ -360,7 +367,7 @@ def _draw_progress(ax: Axes, *, studies: Sequence[StudyRecord], title: str) -> N
             best = answer(study)
             told = bare(bests[-1], study.metric)
             if best is not None and best.mean == bests[-1]:
-                told += f"  ({choice(best)})"
+                told += f"  ({choice(best.first)})"
             late = reached > 0.5 * end
             write(
                 ax, told, (reached, bests[-1]), offset=(4 if late else -2, 11), colour=ACCENT,

@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fixnorm.report.progress import answer, judge, longest
-from fixnorm.report.slots import SlotRecord
-from fixnorm.report.space import Announced, Range, announced
+from fixnorm.report.summary import (
+    Announced,
+    Range,
+    SlotRecord,
+    announced,
+    answer,
+    judge,
+    longest,
+)
 from fixnorm.report.words import choice, length, metric_name, valued
 from fixnorm.tuning.record import StudyRecord
 
@@ -107,7 +113,7 @@ def _spread(study: StudyRecord) -> Iterator[Note]:
     if judgement is None:
         return
     gap = valued(judgement.difference, study.metric)
-    other = choice(judgement.runner_up)
+    other = choice(judgement.runner_up.first)
     if judgement.within is None:
         # The usual case, and no fault of the search: no warning.
         advice = "; several seeds would tell" if study.method == "fixnorm" else ""

@@ -6,7 +6,7 @@ from fixnorm.evidence.landscapes import AXES, Landscape
 from fixnorm.evidence.replay.strategies import STRATEGIES
 from fixnorm.evidence.replay.summary import NEAR, Moment, SettingResult, Summary
 from fixnorm.report.statistics import Mean
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["table_of"]
 

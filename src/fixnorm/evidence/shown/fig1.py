@@ -11,7 +11,7 @@ from fixnorm.evidence.shown.shown import Claim, Shown, at_least
 from fixnorm.evidence.shown.stored import Fig1, NormRun, Point
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean, mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["show"]
 

@@ -15,7 +15,7 @@ from fixnorm.evidence.shown.stored import Fig2, Fig2Run
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import MUTED, write
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["show"]
 

@@ -15,7 +15,7 @@ from fixnorm.evidence.shown.shown import NEAR, Claim, Shown, Verdict
 from fixnorm.evidence.shown.stored import Fig4, GridPoint
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.style import INK, PAPER, RAMP, dress, write
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["show"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["NEAR", "Claim", "Shown", "Verdict", "at_least", "greater"]
 

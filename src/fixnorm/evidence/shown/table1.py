@@ -17,7 +17,7 @@ from fixnorm.evidence.shown.stored import Searched, Setting, Step, Table1, Winne
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import PAPER, EndLabel, breadth, dress, end_labels, room
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["numbers", "show"]
 

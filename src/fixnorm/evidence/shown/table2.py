@@ -12,7 +12,7 @@ from fixnorm.evidence.shown.stored import Table2
 from fixnorm.evidence.shown.table1 import numbers
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 __all__ = ["show"]
 
