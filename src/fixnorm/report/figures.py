@@ -177,11 +177,7 @@ def _draw_over_alpha(
 
 
 def _draw_values(
-    ax: Axes,
-    placed: Sequence[tuple[float, SlotRecord]],
-    study: StudyRecord,
-    *,
-    below: float = 0.15,
+    ax: Axes, placed: Sequence[tuple[float, SlotRecord]], study: StudyRecord, *, below: float = 0.15
 ) -> None:
     """Means with their spread, joined; what gave no number stands at the foot."""
     placed = sorted(placed, key=lambda item: item[0])

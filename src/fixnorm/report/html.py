@@ -12,7 +12,6 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fixnorm.report import words
 from fixnorm.report.drawing import Panel, svg
 
 __all__ = ["is_page", "render"]
@@ -50,7 +49,6 @@ def _templates() -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {"svg": _svg, "t_max": _t_max}
-    made.globals["words"] = words
     return made
 
 

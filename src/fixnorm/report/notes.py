@@ -7,15 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fixnorm.report.summary import (
-    Announced,
-    Range,
-    SlotRecord,
-    announced,
-    answer,
-    judge,
-    longest,
-)
+from fixnorm.report.summary import Announced, Range, SlotRecord, announced, answer, judge, longest
 from fixnorm.report.words import choice, length, metric_name, valued
 from fixnorm.tuning.record import StudyRecord
 

@@ -213,6 +213,12 @@ def answer(study: StudyRecord) -> SlotRecord | None:
     return best_of(slots_of(study))
 
 
+def best_study(studies: Iterable[StudyRecord]) -> StudyRecord | None:
+    """The study with the best answer; the first of equals; none if none has one."""
+    means = [(best.mean or 0.0, study) for study in studies if (best := answer(study)) is not None]
+    return max(means, key=lambda pair: pair[0], default=(None, None))[1]
+
+
 @dataclass(frozen=True)
 class Step:
     """The end of a slot of full length."""
