@@ -58,13 +58,11 @@ _LABELLED = 8
 _WIDTH, _HEIGHT = 235.0, 160.0
 
 
-def read_curves(folder: Path | None) -> Curves:
+def read_curves(folder: Path) -> Curves:
     """The columns of a run over its epochs; empty where there is nothing to read yet.
 
     Cells that are empty or no finite number are left out.
     """
-    if folder is None:
-        return {}
     try:
         text = read_regular(folder / "metrics.csv").decode(errors="replace")
         # A line without its end is still being written: its last number may be cut short.
@@ -143,7 +141,7 @@ def curve_figures(study: StudyRecord, runs: Runs) -> tuple[Drawing, ...]:
             if any("cap" in line.curves for line in lines)
             else ""
         )
-        if any(line.trial.state in ("diverged", "failed") for line in lines):
+        if any(line.lost for line in lines):
             caption += " ×: diverged or failed."
         name = f"curves-{slug(title)}"
         drawings.append(Drawing(name, f"Curves of {title}", caption, panels, columns=3))
@@ -154,6 +152,10 @@ def curve_figures(study: StudyRecord, runs: Runs) -> tuple[Drawing, ...]:
 class _Line:
     trial: TrialRecord
     curves: Curves
+
+    @property
+    def lost(self) -> bool:
+        return self.trial.state in ("diverged", "failed")
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,11 @@ class _Key:
     @property
     def room(self) -> float:
         """For names or the scale, in points."""
-        names = [breadth(f"{self.name} {value:.3g} ×") for value in self.colours]
+        names = [breadth(self.label(value, lost=True)) for value in self.colours]
         return max(names, default=0.0) if self.labelled else 52.0
+
+    def label(self, value: float, *, lost: bool) -> str:
+        return f"{self.name} {value:.3g}{' ×' if lost else ''}"
 
     def colour(self, value: float | None) -> str:
         """Grey for what has no value."""
@@ -194,7 +199,7 @@ class _Key:
 
 def _draw_curves(ax: Axes, *, lines: Sequence[_Line], column: str, key: _Key) -> None:
     # Trainings that went well set the limits: a diverged one may leave them.
-    well = [line for line in lines if line.trial.state not in ("diverged", "failed")]
+    well = [line for line in lines if not line.lost]
     seen = [y for line in well or lines for _, y in line.curves.get(column, ())]
     if column == "head_scale":
         top = max(seen, default=0)
@@ -209,16 +214,12 @@ def _draw_curves(ax: Axes, *, lines: Sequence[_Line], column: str, key: _Key) ->
         if not curve:
             continue
         colour = key.colour(value)
+        width, alpha = (0.8, 0.75) if crowded else (1.2, 1)
+        marker = "o" if len(curve) == 1 else None
         ax.plot(
-            [x for x, _ in curve],
-            [y for _, y in curve],
-            color=colour,
-            lw=0.8 if crowded else 1.2,
-            alpha=0.75 if crowded else 1,
-            marker="o" if len(curve) == 1 else None,
-            ms=3,
-            solid_capstyle="round",
-        )
+            [x for x, _ in curve], [y for _, y in curve], color=colour, lw=width, alpha=alpha,
+            marker=marker, ms=3, solid_capstyle="round",
+        )  # fmt: skip
         low, high = ax.get_ylim()
         if value is not None and low <= curve[-1][1] <= high:
             ends.setdefault(value, []).append(curve[-1][1])
@@ -228,22 +229,15 @@ def _draw_curves(ax: Axes, *, lines: Sequence[_Line], column: str, key: _Key) ->
     dress(ax, title=COLUMNS[column], x="epoch")
     ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
     if key.labelled:
-        lost = {
-            value
-            for line, value in zip(lines, key.values, strict=True)
-            if line.trial.state in ("diverged", "failed")
-        }
+        lost = {value for line, value in zip(lines, key.values, strict=True) if line.lost}
         names = [
-            EndLabel(
-                sum(y) / len(y),
-                f"{key.name} {value:.3g}{' ×' if value in lost else ''}",
-                key.colours[value],
-            )
+            EndLabel(sum(y) / len(y), key.label(value, lost=value in lost), key.colours[value])
             for value, y in ends.items()
         ]
         end_labels(ax, names, height=_HEIGHT - 52)
     elif key.colours:
-        _scale(ax, key)
+        colours = ScalarMappable(_normalised(sorted(key.colours)), RAMP)
+        colour_bar(ax, colours, key.name, ticks=3)
 
 
 def _normalised(known: Sequence[float]) -> Normalize:
@@ -251,8 +245,3 @@ def _normalised(known: Sequence[float]) -> Normalize:
     high = known[-1] if known else 1.0
     low = known[len(known) // 10] if known else 0.0
     return Normalize(min(low, high - LEAST_SPAN), high, clip=True)
-
-
-def _scale(ax: Axes, key: _Key) -> None:
-    colours = ScalarMappable(_normalised(sorted(key.colours)), RAMP)
-    colour_bar(ax, colours, key.name, ticks=3)

@@ -229,6 +229,11 @@ class Step:
     best: SlotRecord | None
     """The best full-length slot until then; none if all gave no number."""
 
+    @property
+    def value(self) -> float | None:
+        """The mean of the best until then."""
+        return None if self.best is None else self.best.mean
+
 
 def progress(study: StudyRecord) -> tuple[Step, ...]:
     """One step for each full-length slot, when the last of its seeds has ended.
@@ -257,11 +262,8 @@ def progress(study: StudyRecord) -> tuple[Step, ...]:
 
 def cost_to_reach(study: StudyRecord) -> float | None:
     """What had been spent when the best full-length accuracy was reached, in T_max."""
-    steps = progress(study)
-    best = steps[-1].best if steps else None
-    if best is None:
-        return None
-    return next(step.cost for step in steps if step.best and step.best.mean == best.mean)
+    known = [step for step in progress(study) if step.value is not None]
+    return next((step.cost for step in known if step.value == known[-1].value), None)
 
 
 def stage(study: StudyRecord) -> Stage:
@@ -287,7 +289,6 @@ def stage(study: StudyRecord) -> Stage:
 class Judgement:
     """The winner against the next best training of its length."""
 
-    winner: SlotRecord
     runner_up: SlotRecord
     difference: float
     """Of the means."""
@@ -322,4 +323,4 @@ def judge(study: StudyRecord) -> Judgement | None:
             winner.std / math.sqrt(len(winner.values)),
             runner_up.std / math.sqrt(len(runner_up.values)),
         )
-    return Judgement(winner, runner_up, winner.mean - runner_up.mean, error)
+    return Judgement(runner_up, winner.mean - runner_up.mean, error)

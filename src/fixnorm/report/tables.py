@@ -37,7 +37,7 @@ FILES = {"metrics.csv": "metrics", "result.json": "result"}
 
 @dataclass(frozen=True)
 class TextTable:
-    """Words in rows; ``notes`` say what the columns do not."""
+    """Words in rows, for a terminal, a file or a page; ``notes`` say what the columns do not."""
 
     title: str
     columns: tuple[str, ...]
@@ -47,7 +47,6 @@ class TextTable:
     """Columns of words, on the left; the others are numbers."""
 
     def rich(self) -> RichTable:
-        """For a terminal."""
         table = RichTable(box=None, pad_edge=False, title=escape(self.title), title_justify="left")
         for place, column in enumerate(self.columns):
             table.add_column(escape(column), justify="left" if place < self.words else "right")
@@ -56,7 +55,6 @@ class TextTable:
         return table
 
     def markdown(self, *, title: bool = True) -> str:
-        """For a file."""
         ruler = ["---" if place < self.words else "---:" for place in range(len(self.columns))]
         lines = [
             *([f"## {self.title}", ""] if title else []),
@@ -206,7 +204,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def counted(study: StudyRecord) -> str:
-    """``"11 trained, 3 free, 1 failed"``."""
+    """How many trials are in each state: ``"11 trained, 3 free, 1 failed"``."""
     states = [trial.state for trial in study.trials]
     names = ("trained", "free", "diverged", "failed", "running")
     return ", ".join(f"{states.count(n)} {n}" for n in names if n in states) or "none"

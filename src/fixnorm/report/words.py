@@ -32,7 +32,7 @@ def metric_name(metric: str) -> str:
 
 
 def weight_decay(value: float) -> str:
-    """``"2.3e-4"``."""
+    """With two digits at most: ``"2.3e-4"``."""
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits.removesuffix('.0')}e{int(exponent)}"
 
@@ -58,7 +58,7 @@ def span(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``"2 min 5 s"``."""
+    """Hours, minutes and seconds, the two largest: ``"2 min 5 s"``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
