@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.angles import Snapshot, snapshot, turned
-from fixnorm.checks import need_optimizer
 from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
+from fixnorm.internals import call_step_hooks, version_of
 from fixnorm.norm import multiply_, rescale_
-from fixnorm.positions import copies
-from fixnorm.spheres import Sphere, set_targets, spheres
+from fixnorm.spheres import Sphere, copies, set_targets, spheres
+from fixnorm.structure import need_optimizer
 from fixnorm.telemetry import (
+    Angles,
     Figures,
     Step,
     WeightFigures,
@@ -48,7 +48,7 @@ def attach(optimizer: Optimizer, *others: Optimizer, angle_every: int = 0) -> Ha
             It needs the weights of before the step: one more copy of them during such a step.
 
     Returns:
-        A handle: ``.figures()`` fetches the last step's figures, ``.remove()`` detaches.
+        A handle: ``.figures()`` fetches the last step's numbers, ``.remove()`` detaches.
     """
     optimizers = [_unwrapped(given) for given in (optimizer, *others)]
     for each in optimizers:
@@ -104,7 +104,7 @@ class Handle:
         self._under_way: dict[Any, Sphere] = {}
         self._still: dict[int, int] = {}
         self._steps: dict[Any, Step] = {}
-        self._angles = _Angles(angle_every)
+        self._angles = Angles(angle_every)
         self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
         self._watch.count_backwards(next(iter(found.values())).weights[0])
         self._undo: list[Callable[[], None]] = [self._watch.remove]
@@ -125,7 +125,7 @@ class Handle:
             _attached.pop(optimizer, None)
 
     def figures(self) -> Figures:
-        """The last step's figures, fetched to the host.
+        """The last step's numbers, fetched to the host.
 
         Warns where something is wrong with the norms. Where the layers are sharded this is a
         collective: every process must call it.
@@ -158,7 +158,7 @@ class Handle:
             if any(member.optimizer is optimizer for member in sphere.members)
         }
         self._still = {
-            id(weight): weight._version
+            id(weight): version_of(weight)
             for sphere in self._under_way.values()
             for weight in sphere.weights
             if weight.grad is None
@@ -193,7 +193,7 @@ class Handle:
         It has a gradient, or had one before the step, or was written to by the step.
         """
         had_none = self._still.get(id(weight))
-        return weight.requires_grad and (weight.grad is not None or had_none != weight._version)
+        return weight.requires_grad and (weight.grad is not None or had_none != version_of(weight))
 
     def _regroup(self, optimizer: Optimizer) -> None:
         """Groups have joined since the last step, or a loaded state has brought others."""
@@ -240,27 +240,6 @@ class Handle:
         group |= {TARGET: None, SPHERE: joint[0][SPHERE], FIXED: positions}
 
 
-class _Angles:
-    """The angles of the last step that was measured."""
-
-    def __init__(self, every: int) -> None:
-        self.last: dict[Any, Tensor] = {}
-        self._every = every
-        self._taken = 0
-        self._before: dict[Any, Snapshot] = {}
-
-    def before(self, weights: dict[Any, list[nn.Parameter]]) -> None:
-        if not self._every:
-            return
-        self._taken += 1
-        if self._taken % self._every == 0:
-            self._before = {key: snapshot(own) for key, own in weights.items()}
-
-    def after(self, key: Any, weights: Sequence[Tensor]) -> None:
-        if key in self._before:
-            self.last[key] = turned(self._before.pop(key), weights)
-
-
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
 
 
@@ -280,7 +259,7 @@ def _lr(group: dict[str, Any]) -> float | Tensor:
 def _unwrapped(optimizer: Optimizer) -> Optimizer:
     """The optimizer that steps: some trainers wrap it in a class without hooks."""
     need_optimizer(optimizer, "attach", hint="; a wrapper that is none cannot be followed")
-    while not hasattr(optimizer, "_optimizer_step_post_hooks"):
+    while not _takes_hooks(optimizer):
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, Optimizer):
             raise TypeError(
@@ -288,6 +267,14 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
             )
         optimizer = inner
     return optimizer
+
+
+def _takes_hooks(optimizer: Optimizer) -> bool:
+    try:
+        optimizer.register_step_post_hook(lambda *_: None).remove()
+    except AttributeError:  # a wrapper that skips Optimizer.__init__
+        return False
+    return True
 
 
 def _make_step_call_hooks(optimizer: Optimizer) -> None:
@@ -302,7 +289,7 @@ def _make_step_call_hooks(optimizer: Optimizer) -> None:
             f"the step of {type(optimizer).__name__} was wrapped before it could call hooks: "
             "attach the optimizer first, then build its scheduler"
         )
-    optimizer._patch_step_function()
+    call_step_hooks(optimizer)
 
 
 def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:

@@ -25,6 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fixnorm.internals import foreach_mul_, foreach_norm
+
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 # Past this size one running float32 sum on the CPU is no longer good to 2e-7.
 _ONE_SUM_IS_EXACT_ENOUGH = 1 << 14
 _PRECISE = (torch.float32, torch.float64)
+# Devices on which a foreach function is a loop over the weights, less exact than ours.
+_LOOPING = ("cpu",)
 
 
 class Rescaled(NamedTuple):
@@ -69,7 +73,7 @@ def rescale_(
 def multiply_(tensors: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply plain tensors in place by one number that stays on its device."""
     for device, same_device in _by_device(tensors).items():
-        torch._foreach_mul_(same_device, factor.to(device, non_blocking=True))
+        foreach_mul_(same_device, factor.to(device, non_blocking=True))
 
 
 def _factor_beside(norms: Tensor, target: float, moved: Sequence[bool]) -> Tensor:
@@ -134,17 +138,27 @@ def local(tensor: Tensor) -> Tensor:
 
 def _local_norms(weights: Sequence[Tensor]) -> Tensor:
     """Norms of plain tensors, shape (n,), on the first one's device."""
-    if all(weight.is_cpu for weight in weights):  # foreach functions are loops there
-        # Backwards: the optimizer wrote the last ones last, so a cache may still hold them; and
-        # what is read last here is what the rescale begins with.
-        return torch.stack([frobenius(weight) for weight in reversed(weights)][::-1])
+    if all(weight.device.type in _LOOPING for weight in weights):
+        return _norms_one_by_one(weights)
+    return _norms_at_once(weights)
+
+
+def _norms_one_by_one(weights: Sequence[Tensor]) -> Tensor:
+    """For the CPU: good to 2e-7 in float32, whatever the size."""
+    # Backwards: the optimizer wrote the last ones last, so a cache may still hold them; and what is
+    # read last here is what the rescale begins with.
+    return torch.stack([frobenius(weight) for weight in reversed(weights)][::-1])
+
+
+def _norms_at_once(weights: Sequence[Tensor]) -> Tensor:
+    """For GPUs: one kernel for the weights of a device, and no value comes to the host."""
     home = weights[0].device
     accumulate = functools.reduce(
         torch.promote_types, {weight.dtype for weight in weights}, torch.float32
     )
     norms: dict[int, Tensor] = {}
     for same_device in _by_device(weights).values():
-        found = torch._foreach_norm(same_device, 2, dtype=accumulate)
+        found = foreach_norm(same_device, accumulate)
         norms |= {id(w): norm for w, norm in zip(same_device, found, strict=True)}
     return torch.stack([norms[id(w)].to(home, non_blocking=True) for w in weights])
 

@@ -18,16 +18,16 @@ from fixnorm.report.summary import (
     slots_of,
     stage,
 )
-from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.tuning.trial import StudyRecord, Trial
 from helpers.records import SPACE, START, study, trial
 
 
-def short(index: int, accuracy: float | None, **given: Any) -> TrialRecord:
+def short(index: int, accuracy: float | None, **given: Any) -> Trial:
     fields = {"round": "lr round 1", "fraction": 0.2, "index": index, "accuracy": accuracy}
     return trial(f"lr1-{index}-seed{given.get('seed', 0)}", **{**fields, **given})
 
 
-def full(index: int, accuracy: float | None, **given: Any) -> TrialRecord:
+def full(index: int, accuracy: float | None, **given: Any) -> Trial:
     fields = {"round": "lr round 2", "index": index, "accuracy": accuracy, "lr": 0.2 + index}
     return trial(f"lr2-{index}-seed{given.get('seed', 0)}", **{**fields, **given})
 

@@ -16,12 +16,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fixnorm.folding import folded_state_dicts, refuse_untying
-from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.groups import Scope, param_groups
 from fixnorm.hook import Handle, handle_of
 from fixnorm.hook import attach as attach_optimizer
-from fixnorm.integrations.needs import missing
-from fixnorm.integrations.scalars import scalars
+from fixnorm.integrations import scalars
+from fixnorm.methods import MethodName
 from fixnorm.roles import Sample
+from fixnorm.system.extras import missing
 
 try:
     from transformers import (
@@ -32,7 +33,7 @@ try:
         TrainingArguments,
     )
 except ModuleNotFoundError as error:
-    raise missing(error, "transformers") from None
+    raise missing("this integration", error, "transformers") from None
 
 __all__ = ["FixNormCallback", "attach", "create_optimizer", "save_folded"]
 
@@ -41,7 +42,7 @@ def attach(
     trainer: Trainer,
     *,
     scope: Scope = "global",
-    method: Method | None = None,
+    method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
     fold_on_save: bool = True,
@@ -98,7 +99,7 @@ def create_optimizer(
     args: TrainingArguments,
     *,
     scope: Scope = "global",
-    method: Method | None = None,
+    method: MethodName | None = None,
     sample: Sample | None = None,
     **options: Any,
 ) -> Optimizer:
@@ -131,7 +132,7 @@ def create_optimizer(
 class FixNormCallback(TrainerCallback):  # type: ignore[misc]
     """Keeps the norms of all fixed groups while the trainer trains, and logs how they do.
 
-    The figures of :func:`fixnorm.integrations.scalars.scalars` are in every entry of
+    The figures of :func:`fixnorm.integrations.scalars` are in every entry of
     ``trainer.state.log_history`` that has the loss, and go to the callbacks after this one. A
     checkpoint of the trainer has the target norms, as they are in the optimizer's groups.
 

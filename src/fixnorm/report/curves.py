@@ -27,10 +27,9 @@ from fixnorm.report.style import (
     ramp,
     room,
 )
-from fixnorm.report.summary import tuned_in
 from fixnorm.report.words import slug
 from fixnorm.system import read_regular
-from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.tuning.trial import StudyRecord, Trial
 
 __all__ = ["Curves", "Runs", "curve_figures", "read_curves", "read_runs", "thinned"]
 
@@ -150,7 +149,7 @@ def curve_figures(study: StudyRecord, runs: Runs) -> tuple[Drawing, ...]:
 
 @dataclass(frozen=True)
 class _Line:
-    trial: TrialRecord
+    trial: Trial
     curves: Curves
 
     @property
@@ -169,9 +168,9 @@ class _Key:
 
     @classmethod
     def of(cls, lines: Sequence[_Line], study: StudyRecord) -> _Key:
-        tuned = tuned_in(lines[0].trial.round)
-        name = tuned or study.metric
-        values = tuple(getattr(line.trial, tuned or "accuracy") for line in lines)
+        kind = lines[0].trial.round.kind
+        name, field = (kind, kind) if kind in ("lr", "alpha") else (study.metric, "accuracy")
+        values = tuple(getattr(line.trial, field) for line in lines)
         known = sorted({value for value in values if value is not None})
         if len(known) <= _LABELLED and name in ("lr", "alpha"):
             return cls(name, values, dict(zip(known, ramp(max(len(known), 1)), strict=False)))

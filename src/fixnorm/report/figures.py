@@ -33,7 +33,7 @@ from fixnorm.report.style import (
     write,
 )
 from fixnorm.report.summary import (
-    SlotRecord,
+    Slot,
     announced,
     answer,
     best_of,
@@ -41,10 +41,9 @@ from fixnorm.report.summary import (
     progress,
     rounds_of,
     slots_of,
-    tuned_in,
 )
 from fixnorm.report.words import bare, choice, metric_name, span, title_of
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["alpha_figure", "lr_figure", "points_figure", "progress_figure"]
 
@@ -54,7 +53,7 @@ _MANY = 8
 
 def lr_figure(study: StudyRecord) -> Drawing | None:
     """Accuracy over lr, a panel for each lr round, like the paper's Figure 5 (middle)."""
-    rounds = {t: slots for t, slots in rounds_of(study).items() if tuned_in(t) == "lr"}
+    rounds = rounds_of(study, "lr")
     if not rounds:
         return None
     panels = []
@@ -74,7 +73,7 @@ def lr_figure(study: StudyRecord) -> Drawing | None:
 
 def alpha_figure(study: StudyRecord) -> Drawing | None:
     """Accuracy over alpha at the best lr, like the paper's Figure 5 (right)."""
-    slots = rounds_of(study).get("alpha round")
+    slots = [slot for slots in rounds_of(study, "alpha").values() for slot in slots]
     if not slots:
         return None
     first = slots[0].first
@@ -147,7 +146,7 @@ def progress_figure(studies: Sequence[StudyRecord], *, name: str = "progress") -
 # -- one variable ----------------------------------------------------------------------------------
 
 
-def _draw_over_lr(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str) -> None:
+def _draw_over_lr(ax: Axes, *, slots: Sequence[Slot], study: StudyRecord, title: str) -> None:
     lrs = sorted({slot.first.lr for slot in slots})
     spread = (lrs[-1] - lrs[0]) or lrs[0]
     ax.set_xlim(lrs[0] - 0.09 * spread, lrs[-1] + 0.09 * spread)
@@ -157,9 +156,7 @@ def _draw_over_lr(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, 
         ax.set_xticks(lrs, [f"{lr:.3g}" for lr in lrs])
 
 
-def _draw_over_alpha(
-    ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str
-) -> None:
+def _draw_over_alpha(ax: Axes, *, slots: Sequence[Slot], study: StudyRecord, title: str) -> None:
     ax.set_xscale("log", base=2)
     placed = [(slot.first.alpha, slot) for slot in slots if slot.first.alpha is not None]
     alphas = sorted(alpha for alpha, _ in placed)
@@ -174,7 +171,7 @@ def _draw_over_alpha(
 
 
 def _draw_values(
-    ax: Axes, placed: Sequence[tuple[float, SlotRecord]], study: StudyRecord, *, below: float = 0.15
+    ax: Axes, placed: Sequence[tuple[float, Slot]], study: StudyRecord, *, below: float = 0.15
 ) -> None:
     """Means with their spread, joined; what gave no number stands at the foot."""
     placed = sorted(placed, key=lambda item: item[0])
@@ -201,8 +198,8 @@ def _draw_values(
 
 def _write_values(
     ax: Axes,
-    found: Sequence[tuple[float, SlotRecord, float]],
-    winner: SlotRecord | None,
+    found: Sequence[tuple[float, Slot, float]],
+    winner: Slot | None,
     metric: str,
 ) -> None:
     """The value beside its point, on the side where the line does not run."""
@@ -222,7 +219,7 @@ def _write_values(
         write(ax, bare(y, metric), (x, top), offset=offset, colour=colour, bold=best)
 
 
-def _mark_lost(ax: Axes, x: float, slot: SlotRecord) -> None:
+def _mark_lost(ax: Axes, x: float, slot: Slot) -> None:
     """At the foot: a circle for what runs, a cross for what gave no number."""
     ax.plot(
         x, 0.06, marker="o" if slot.state == "running" else "x", ms=5, mew=1.4, mec=MUTED,
@@ -231,9 +228,9 @@ def _mark_lost(ax: Axes, x: float, slot: SlotRecord) -> None:
     write(ax, slot.state, (x, 0.06), offset=(0, 9), colour=MUTED, on="foot")
 
 
-def _name_free(ax: Axes, placed: Sequence[tuple[float, SlotRecord]]) -> None:
+def _name_free(ax: Axes, placed: Sequence[tuple[float, Slot]]) -> None:
     """One bracket under the points that are one and the same training."""
-    groups: dict[frozenset[str], list[tuple[float, SlotRecord]]] = {}
+    groups: dict[frozenset[str], list[tuple[float, Slot]]] = {}
     for alpha, slot in placed:
         if slot.mean is not None:
             groups.setdefault(slot.trainings, []).append((alpha, slot))
@@ -263,8 +260,8 @@ def _name_free(ax: Axes, placed: Sequence[tuple[float, SlotRecord]]) -> None:
 def _draw_points(
     ax: Axes,
     *,
-    placed: Sequence[tuple[float, float, SlotRecord]],
-    best: SlotRecord | None,
+    placed: Sequence[tuple[float, float, Slot]],
+    best: Slot | None,
     study: StudyRecord,
     title: str,
 ) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from fixnorm.report.summary import Announced, Range, SlotRecord, announced, answer, judge, longest
+from fixnorm.report.summary import Announced, Range, Slot, announced, answer, judge, longest
 from fixnorm.report.words import choice, length, metric_name, valued
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["Note", "notes"]
 
@@ -37,7 +37,7 @@ def notes(study: StudyRecord) -> tuple[Note, ...]:
     return tuple(sorted(found, key=lambda note: note.kind != "warning"))
 
 
-def _edges(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
+def _edges(study: StudyRecord, best: Slot) -> Iterator[Note]:
     plan, trial = announced(study), best.first
     near = 0.0 if study.method == "fixnorm" else _NEAR
     if plan.lr is not None:
@@ -62,7 +62,7 @@ def _edge_of_range(what: str, short: str, value: float, ends: Range, near: float
             )
 
 
-def _edge_of_round(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
+def _edge_of_round(study: StudyRecord, best: Slot) -> Iterator[Note]:
     """The upper end of a later lr round is the winner of a shorter one, a bound only by prior."""
     full, plan = longest(study), announced(study)
     lrs = {trial.lr for trial in study.trials if trial.fraction == full}
@@ -76,7 +76,7 @@ def _edge_of_round(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
         )
 
 
-def _edge_of_alphas(best: SlotRecord, alpha: float, plan: Announced) -> Iterator[Note]:
+def _edge_of_alphas(best: Slot, alpha: float, plan: Announced) -> Iterator[Note]:
     scale = max(math.inf if t.largest_scale is None else t.largest_scale for t in best.trials)
     if scale < alpha:
         yield _info(
@@ -121,7 +121,7 @@ def _spread(study: StudyRecord) -> Iterator[Note]:
         )
 
 
-def _short(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
+def _short(study: StudyRecord, best: Slot) -> Iterator[Note]:
     if best.first.fraction < longest(study):
         yield _info(
             f"The best {metric_name(study.metric)} is that of a short training, of"

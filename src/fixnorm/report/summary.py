@@ -1,6 +1,6 @@
 """What the record of a search says: its slots, the best of them, how far it came and how sure.
 
-Which trial is the best, which round this is and whether the search is over is decided here alone.
+Which trial is the best is the search's own answer; what is made of it for people is made here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.record import State, StudyRecord, TrialRecord
+from fixnorm.tuning.plans import PLANS
+from fixnorm.tuning.trial import State, StudyRecord, Trial, mean_of
 
 __all__ = [
-    "Announced", "Judgement", "Range", "SlotRecord", "Stage", "Step", "announced", "answer",
-    "best_of", "cost_to_reach", "judge", "longest", "progress", "rounds_of", "slots_of", "stage",
-    "tuned_in",
+    "Announced", "Judgement", "Range", "Slot", "Stage", "Step", "announced", "answer", "best_of",
+    "best_study", "cost_to_reach", "judge", "longest", "progress", "rounds_of", "slots_of", "stage",
 ]  # fmt: skip
 
 Range = tuple[float, float]
@@ -106,10 +106,10 @@ def longest(study: StudyRecord) -> float:
 
 
 @dataclass(frozen=True)
-class SlotRecord:
+class Slot:
     """The trials of one choice of numbers, one for each seed, judged by their mean."""
 
-    trials: tuple[TrialRecord, ...]
+    trials: tuple[Trial, ...]
     """In the order of their seeds."""
     seeds: int
     """How many there are to be."""
@@ -117,7 +117,7 @@ class SlotRecord:
     """The keys of the trainings behind them: those of two slots are equal if one is free."""
 
     @property
-    def first(self) -> TrialRecord:
+    def first(self) -> Trial:
         """Any of its trials stands for what all have in common."""
         return self.trials[0]
 
@@ -135,21 +135,19 @@ class SlotRecord:
     @property
     def ended(self) -> bool:
         """Whether all its seeds have."""
-        states = [trial.state for trial in self.trials]
-        return len(states) >= self.seeds and "running" not in states
+        return len(self.trials) >= self.seeds and all(trial.result for trial in self.trials)
 
     @property
     def values(self) -> tuple[float, ...]:
         """The numbers that are there."""
-        found = (trial.accuracy for trial in self.trials if trial.state != "running")
+        found = (trial.accuracy for trial in self.trials)
         return tuple(value for value in found if value is not None and math.isfinite(value))
 
     @property
     def mean(self) -> float | None:
         """Over the seeds; none before the last has ended, and where one gave no number."""
-        if not self.ended or len(self.values) < len(self.trials):
-            return None
-        return math.fsum(self.values) / len(self.values)
+        mean = mean_of(trial.result for trial in self.trials) if self.ended else None
+        return None if mean == -math.inf else mean
 
     @property
     def std(self) -> float | None:
@@ -159,23 +157,16 @@ class SlotRecord:
         return statistics.stdev(self.values)
 
 
-def slots_of(study: StudyRecord) -> tuple[SlotRecord, ...]:
+def slots_of(study: StudyRecord) -> tuple[Slot, ...]:
     """All slots with a trial: by round as the rounds began, in a round by place."""
-    by_slot: dict[tuple[str, int], list[TrialRecord]] = {}
-    for trial in sorted(study.trials, key=lambda trial: trial.number):
-        by_slot.setdefault((trial.round, trial.index), []).append(trial)
-    order = {name: place for place, name in enumerate(dict.fromkeys(r for r, _ in by_slot))}
-    seeds = announced(study).seeds or max(map(len, by_slot.values()), default=1)
     by_key = {trial.key: trial for trial in study.trials}
-    slots = []
-    for _, trials in sorted(by_slot.items(), key=lambda item: (order[item[0][0]], item[0][1])):
-        trainings = frozenset(_training(trial, by_key) for trial in trials)
-        ordered = tuple(sorted(trials, key=lambda trial: trial.seed))
-        slots.append(SlotRecord(ordered, seeds, trainings))
-    return tuple(slots)
+    return tuple(
+        Slot(trials, study.seeds, frozenset(_training(trial, by_key) for trial in trials))
+        for trials in study.slots()
+    )
 
 
-def _training(trial: TrialRecord, by_key: Mapping[str, TrialRecord]) -> str:
+def _training(trial: Trial, by_key: Mapping[str, Trial]) -> str:
     """The key of the training whose value this is: a free trial's source, or its source's."""
     seen = {trial.key}
     while trial.source is not None and trial.source in by_key and trial.source not in seen:
@@ -184,33 +175,31 @@ def _training(trial: TrialRecord, by_key: Mapping[str, TrialRecord]) -> str:
     return trial.key
 
 
-def rounds_of(study: StudyRecord) -> dict[str, tuple[SlotRecord, ...]]:
-    """The slots of each round, by its title."""
-    rounds: dict[str, list[SlotRecord]] = {}
+def rounds_of(study: StudyRecord, kind: str) -> dict[str, tuple[Slot, ...]]:
+    """The slots of each round that tunes this number, by its title."""
+    rounds: dict[str, tuple[Slot, ...]] = {}
     for slot in slots_of(study):
-        rounds.setdefault(slot.first.round, []).append(slot)
-    return {title: tuple(slots) for title, slots in rounds.items()}
-
-
-def tuned_in(title: str) -> Literal["lr", "alpha"] | None:
-    """The number that differs from slot to slot of a round; none of a baseline's points."""
-    if title == "alpha round":
-        return "alpha"
-    return "lr" if title.startswith("lr round") else None
+        if slot.first.round.kind == kind:
+            rounds[slot.first.round] = (*rounds.get(slot.first.round, ()), slot)
+    return rounds
 
 
 # -- the best, and what it cost --------------------------------------------------------------------
 
 
-def best_of(slots: Iterable[SlotRecord]) -> SlotRecord | None:
+def best_of(slots: Iterable[Slot]) -> Slot | None:
     """The slot with the best mean; the first of equals; none if there is no number."""
     known = [slot for slot in slots if slot.mean is not None]
     return max(known, key=lambda slot: slot.mean or 0.0, default=None)
 
 
-def answer(study: StudyRecord) -> SlotRecord | None:
-    """The best slot of all rounds, the first of equals, as Algorithm 4 has it."""
-    return best_of(slots_of(study))
+def answer(study: StudyRecord) -> Slot | None:
+    """The slot of :meth:`~fixnorm.tuning.trial.StudyRecord.answer`, with all its seeds."""
+    best = study.answer()
+    if best is None:
+        return None
+    at = (best.round, best.index)
+    return next(slot for slot in slots_of(study) if (slot.first.round, slot.first.index) == at)
 
 
 def best_study(studies: Iterable[StudyRecord]) -> StudyRecord | None:
@@ -225,8 +214,8 @@ class Step:
 
     cost: float
     """Spent until then, in T_max, short trainings included."""
-    slot: SlotRecord
-    best: SlotRecord | None
+    slot: Slot
+    best: Slot | None
     """The best full-length slot until then; none if all gave no number."""
 
     @property
@@ -247,7 +236,7 @@ def progress(study: StudyRecord) -> tuple[Step, ...]:
     ended.sort(key=lambda trial: (math.inf if trial.ended is None else trial.ended, trial.number))
     left = {id(slot): len(slot.trials) for slot in slots.values()}
     full, cost = longest(study), 0.0
-    best: SlotRecord | None = None
+    best: Slot | None = None
     steps = []
     for trial in ended:
         cost += trial.cost
@@ -277,8 +266,8 @@ def stage(study: StudyRecord) -> Stage:
     if study.over is not None:
         return "unfinished"
     plan = announced(study)
-    if study.strategy == "unimodal":  # it leaves out what cannot win: no count tells its end
-        begun = any(tuned_in(trial.round) == "alpha" for trial in study.trials)
+    if study.strategy in PLANS and PLANS[study.strategy].skips:  # no count tells its end
+        begun = any(trial.round.kind == "alpha" for trial in study.trials)
         return "over" if begun or len(plan.alphas) < 2 else "unfinished"
     if plan.trainings is not None and len(study.trials) < plan.trainings:
         return "unfinished"
@@ -289,7 +278,7 @@ def stage(study: StudyRecord) -> Stage:
 class Judgement:
     """The winner against the next best training of its length."""
 
-    runner_up: SlotRecord
+    runner_up: Slot
     difference: float
     """Of the means."""
     error: float | None

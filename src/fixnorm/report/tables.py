@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -24,13 +25,14 @@ from fixnorm.report.words import (
     valued,
     weight_decay,
 )
-from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.tuning.trial import StudyRecord, Trial
 
 __all__ = [
     "Cell", "Column", "SortedTable", "TextTable", "counted", "flat", "slot_table", "studies_table",
-    "trial_table",
+    "trial_table", "wide_console",
 ]  # fmt: skip
 
+_WIDE = 120
 FILES = {"metrics.csv": "metrics", "result.json": "result"}
 """Files of a run's folder, and what links to them say."""
 
@@ -54,6 +56,12 @@ class TextTable:
             table.add_row(*map(escape, row))
         return table
 
+    def print(self, console: Console) -> None:
+        """The table, and its notes below it."""
+        console.print(self.rich())
+        for note in self.notes:
+            console.print(note, style="dim", markup=False)
+
     def markdown(self, *, title: bool = True) -> str:
         ruler = ["---" if place < self.words else "---:" for place in range(len(self.columns))]
         lines = [
@@ -62,6 +70,12 @@ class TextTable:
             *(["", *(f"- {note}" for note in self.notes)] if self.notes else []),
         ]
         return "\n".join(lines) + "\n"
+
+
+def wide_console() -> Console:
+    """For tables on stdout: a pipe has no width, so nothing is cut there."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
 
 
 # -- tables of a search ----------------------------------------------------------------------------
@@ -215,14 +229,14 @@ def _numbers(name: str, values: Iterable[float | None], shown: Callable[[float],
     return Column(name, cells, number=True)
 
 
-def _state(state: str, trial: TrialRecord | None = None) -> Cell:
+def _state(state: str, trial: Trial | None = None) -> Cell:
     why = None
     if trial is not None:
         why = trial.reason if trial.source is None else f"same as {trial.source}"
     return Cell(state, state, mark=f"state {state}", why=why)
 
 
-def _files(trial: TrialRecord, out: Path) -> Cell:
+def _files(trial: Trial, out: Path) -> Cell:
     if trial.folder is None:
         return Cell()
     there = [name for name in FILES if (trial.folder / name).is_file()]

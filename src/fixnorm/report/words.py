@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import re
 
-from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.tuning.plans import TITLES
+from fixnorm.tuning.trial import StudyRecord, Trial
 
 METHODS = {"fixnorm": "FixNorm", "bo-weight-decay": "weight decay"}
-STRATEGIES = {
-    "paper": "paper's plan",
-    "unimodal": "unimodal plan",
-    "gp": "Bayesian (GP)",
-    "tpe": "TPE",
-    "random": "random search",
-}
 
 
 def bare(value: float, metric: str) -> str:
@@ -37,7 +31,7 @@ def weight_decay(value: float) -> str:
     return f"{digits.removesuffix('.0')}e{int(exponent)}"
 
 
-def choice(trial: TrialRecord) -> str:
+def choice(trial: Trial) -> str:
     """What is tuned: ``"lr 1.4, alpha 2"``."""
     said = [f"lr {trial.lr:.3g}"]
     if trial.alpha is not None:
@@ -76,4 +70,4 @@ def slug(text: str) -> str:
 def title_of(study: StudyRecord) -> str:
     """Method and strategy: ``"FixNorm, paper's plan"``."""
     method = METHODS.get(study.method, study.method)
-    return f"{method}, {STRATEGIES.get(study.strategy, study.strategy)}"
+    return f"{method}, {TITLES.get(study.strategy, study.strategy)}"

@@ -14,7 +14,7 @@ from fixnorm.report.html import is_page, render
 from fixnorm.report.words import slug
 from fixnorm.system import check_files
 from fixnorm.system.atomic import write_atomically
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["check_place", "write_report"]
 
