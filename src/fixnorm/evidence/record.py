@@ -17,10 +17,10 @@ from fixnorm.evidence.trainings import Found, Training
 from fixnorm.report.drawing import png
 from fixnorm.report.html import render
 from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system.files import write_atomically
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
 
 __all__ = [
     "Record",

@@ -29,6 +29,7 @@ from fixnorm.report.style import (
 )
 from fixnorm.report.words import slug
 from fixnorm.system import read_regular
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.tuning.trial import StudyRecord, Trial
 
 __all__ = ["Curves", "Runs", "curve_figures", "read_curves", "read_runs", "thinned"]
@@ -63,7 +64,7 @@ def read_curves(folder: Path) -> Curves:
     Cells that are empty or no finite number are left out.
     """
     try:
-        text = read_regular(folder / "metrics.csv").decode(errors="replace")
+        text = read_regular(RunPaths(folder).metrics).decode(errors="replace")
         # A line without its end is still being written: its last number may be cut short.
         lines = text[: text.rfind("\n") + 1].replace("\0", "").splitlines()
         rows = list(csv.DictReader(lines))

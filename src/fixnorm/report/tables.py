@@ -25,6 +25,7 @@ from fixnorm.report.words import (
     valued,
     weight_decay,
 )
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.tuning.trial import StudyRecord, Trial
 
 __all__ = [
@@ -33,8 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 _WIDE = 120
-FILES = {"metrics.csv": "metrics", "result.json": "result"}
-"""Files of a run's folder, and what links to them say."""
+"""Characters of a line where nobody says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,9 @@ def _state(state: str, trial: Trial | None = None) -> Cell:
 def _files(trial: Trial, out: Path) -> Cell:
     if trial.folder is None:
         return Cell()
-    there = [name for name in FILES if (trial.folder / name).is_file()]
-    links = tuple((_relative(trial.folder / name, out), FILES[name]) for name in there)
+    run = RunPaths(trial.folder)
+    files = ((run.metrics, "metrics"), (run.result, "result"))
+    links = tuple((_relative(path, out), name) for path, name in files if path.is_file())
     return Cell(key=trial.key if links else None, links=links)
 
 

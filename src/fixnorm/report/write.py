@@ -12,8 +12,7 @@ from fixnorm.report.drawing import Drawing, png
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.html import is_page, render
 from fixnorm.report.words import slug
-from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import check_files, write_atomically
 from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["check_place", "write_report"]
