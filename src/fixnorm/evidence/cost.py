@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Training
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import estimates_of, task_of
 from fixnorm.tuning.estimate import seconds_of_training, training_images

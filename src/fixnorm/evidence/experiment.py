@@ -22,7 +22,7 @@ from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Percent, Real
 from fixnorm.training.checked import Part, checked, fault
 

@@ -14,9 +14,8 @@ from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig4 import Recordings
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.trainings import Found, Training
-from fixnorm.report.document import document, figure_card
 from fixnorm.report.drawing import png
-from fixnorm.report.markup import join, tag, with_t_max
+from fixnorm.report.html import render
 from fixnorm.system import check_files
 from fixnorm.system.files import write_files
 from fixnorm.system.versions import commit, versions
@@ -35,7 +34,6 @@ __all__ = [
 ]
 
 _ORIGIN = ("command", "commit", "trained_at", "versions", "hardware")
-_KINDS = {"holds": "info", "not contradicted": "info"}
 
 
 class Record(Part):
@@ -148,28 +146,14 @@ def _claims_markdown(claims: tuple[Claim, ...]) -> str:
 
 
 def _page(record: Record, exhibit: Exhibit) -> str:
-    name = record.experiment
-    title = DRAWN[name].title
-    claims = [
-        tag(
-            "li",
-            tag("strong", f"{claim.verdict.capitalize()}: "),
-            with_t_max(f"{claim.text}. {claim.measured}."),
-            class_=_KINDS.get(claim.verdict, "warning"),
-        )
-        for claim in exhibit.claims
-    ]
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     commits = ", ".join(commit[:10] for commit in record.trained_at) or "unknown"
-    origin = f"Trained at commit {commits} on {', '.join(record.hardware)}; {versions}."
-    body = join(
-        tag("h1", title),
-        tag("p", with_t_max(about(record)), class_="sub"),
-        tag("ul", *claims, class_="notes") if claims else None,
-        tag("div", *(figure_card(drawing, name) for drawing in exhibit.drawings), class_="figures"),
-        *(table.html() for table in exhibit.tables),
-        tag("h3", "Run it again"),
-        tag("pre", record.command, class_="command"),
-        tag("p", origin, class_="sub"),
+    return render(
+        "experiment.html.j2",
+        name=record.experiment,
+        title=DRAWN[record.experiment].title,
+        about=about(record),
+        exhibit=exhibit,
+        command=record.command,
+        origin=f"Trained at commit {commits} on {', '.join(record.hardware)}; {versions}.",
     )
-    return document(title, body)

@@ -20,7 +20,7 @@ from fixnorm.evidence.trainings import Trainings
 from fixnorm.methods import MethodName
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Loose, Name, Percent, Positive, Real
 from fixnorm.training.checked import Part
 

@@ -22,7 +22,7 @@ from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Count, Name, Percent, Positive
 from fixnorm.training.checked import Part
 

@@ -29,7 +29,7 @@ from fixnorm.methods import MethodName
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import MUTED, write
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Loose, Name, Percent, Positive, Real
 from fixnorm.training.checked import Part
 

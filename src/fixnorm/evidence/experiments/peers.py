@@ -24,7 +24,7 @@ from fixnorm.groups import Scope
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.style import SERIES
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Count, Name
 from fixnorm.training.checked import Part
 

@@ -28,7 +28,7 @@ from fixnorm.evidence.searches import (
 from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Name, Percent
 from fixnorm.training.checked import Part
 

@@ -30,7 +30,7 @@ from fixnorm.report.style import (
     room,
     write,
 )
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.system import check_files
 from fixnorm.system.files import write_files
 from fixnorm.system.versions import commit, versions
