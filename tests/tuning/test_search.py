@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from fixnorm import recipes
-from fixnorm.report.progress import answer
+from fixnorm.report.summary import answer
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import RecipeSearch, TrialRuns, result
 from fixnorm.tuning.search import Ledger, Search, Strategy, run_here

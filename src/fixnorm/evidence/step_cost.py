@@ -36,7 +36,7 @@ _PEERS: dict[str, dict[str, Value]] = {
 
 
 class StepCost(Part):
-    """Of one peer."""
+    """What a step of one peer costs."""
 
     step_time: NotNegative
     """Of ``optimizer.step()``, by that of the first peer."""
@@ -45,7 +45,7 @@ class StepCost(Part):
 
 
 class StepCosts(Part):
-    """Of all peers."""
+    """How it was measured, and the costs by peer."""
 
     model: Name
     rounds: Count = 0

@@ -15,7 +15,8 @@ from fixnorm.evidence.experiment import (
     DrawnExperiment,
     Exhibit,
     NotNegative,
-    at_least,
+    as_good,
+    better,
     greater,
     grouped,
     need,
@@ -28,7 +29,7 @@ from fixnorm.methods import MethodName, method_named
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import MUTED, write
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Loose, Name, Percent, Positive, Real
 from fixnorm.training.checked import Part
 
@@ -144,11 +145,9 @@ class Fig2(DrawnExperiment):
                 f"MCBR, WN-FC − FixNorm: validation {validation.interval(3)}, training"
                 f" {training.interval(3)}",
             ),
-            Claim(
-                "… and accuracy is lower than Algorithm 1's", greater(gap), f"{gap.interval()} %"
-            ),
-            Claim("The cap raises accuracy over WN-FC", greater(gain), f"{gain.interval()} %"),
-            Claim("… up to Algorithm 1's", at_least(closed), f"{closed.interval()} %"),
+            better("… and accuracy is lower than Algorithm 1's", gap),
+            better("The cap raises accuracy over WN-FC", gain),
+            as_good("… up to Algorithm 1's", closed),
         )
         return Exhibit((self._drawing(runs, cap),), (table,), claims)
 
