@@ -43,7 +43,7 @@ class Watcher(Protocol):
         """It was killed and will be tried again."""
 
     def ended(self, trial: Trial) -> None:
-        """It is over."""
+        """A trial has its result."""
 
     def tick(self, progress: dict[Trial, float]) -> None:
         """Some time has passed; how far the running trainings are."""

@@ -191,7 +191,6 @@ class FunctionEngine:
 
     @property
     def room(self) -> int:
-        """Trainings at a time."""
         return self._workers
 
     def start(self, trial: Trial) -> None:
@@ -224,7 +223,6 @@ class FunctionEngine:
         return ends
 
     def progress(self, trial: Trial) -> float:
-        """Not known."""
         return 0.0
 
     def stop(self) -> None:

@@ -45,7 +45,7 @@ class Ledger:
         """As they are now."""
         self.results: dict[Trial, Result] = {}
         """Of those that have ended, by what was asked."""
-        self._over: bool | None = None
+        self._over = False
 
     def announce(self, *, budget: int, over: bool) -> None:
         """How many trainings the search may take, and whether it has come to its end."""

@@ -209,7 +209,6 @@ class SamplerStrategy:
         return float(self.budget)
 
     def outline(self) -> list[str]:
-        """The ranges."""
         return [
             f"lr in [{self.lr_min:g}, {self.lr_max:g}], weight decay in"
             f" [{self.weight_decay_min:g}, {self.weight_decay_max:g}], both on a log scale"
@@ -223,7 +222,6 @@ class SamplerStrategy:
         return named | settings
 
     def distributions(self) -> Mapping[str, BaseDistribution]:
-        """Both on a log scale."""
         from optuna.distributions import FloatDistribution
 
         return {
@@ -244,7 +242,7 @@ class SamplerStrategy:
         return samplers.RandomSampler(seed=self.seed)
 
     def check(self, record: StudyRecord) -> None:
-        """Any points will do."""
+        """Any points will do: the settings have the ranges."""
 
     def wanted(self, ledger: Ledger, room: int, running: Collection[str]) -> list[Trial]:
         """First what a killed driver left; then new points up to the budget."""

@@ -77,17 +77,14 @@ class SearchView(LiveView):
     # -- what the driver tells -----------------------------------------------------------------
 
     def started(self, trial: Trial) -> None:
-        """A training has started."""
         self._progress[trial] = 0.0
         self._started[trial.key] = time.monotonic()
 
     def died(self, trial: Trial, reason: str) -> None:
-        """It was killed and will be tried again."""
         self._progress.pop(trial, None)
         self.message(f"{trial.key} ended by {reason}; trying again")
 
     def ended(self, trial: Trial) -> None:
-        """It is over."""
         started = self._started.pop(trial.key, None)
         if started is not None and trial.seconds is not None:
             self._waits.append(max(time.monotonic() - started - trial.seconds, 0.0))
@@ -97,7 +94,6 @@ class SearchView(LiveView):
             self.message(f"{trial.round:<12}{_numbers(trial):<32}{_outcome(trial)}")
 
     def tick(self, progress: dict[Trial, float]) -> None:
-        """How far the running trainings are."""
         self._progress = progress
 
     # -- how it looks --------------------------------------------------------------------------
