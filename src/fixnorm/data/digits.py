@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fixnorm.data.errors import DataError
 from fixnorm.data.images import ArrayImages, Source
+from fixnorm.system.extras import needs
 
 
 def open_digits() -> Source:
@@ -31,7 +32,7 @@ def _stored() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Images and labels from the package's file; importing all of it takes a second or more."""
     package = find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise DataError("digits needs scikit-learn: pip install 'fixnorm[train]'")
+        raise DataError(needs("digits", "scikit-learn", "train"))
     file = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     if file.exists():
         table = np.loadtxt(file, delimiter=",")

@@ -13,6 +13,7 @@ from torchvision.transforms.v2 import functional as F
 from fixnorm.data.crops import flips, padded_boxes, policy_seed, resized_boxes
 from fixnorm.data.draws import seeded
 from fixnorm.data.settings import DataSettings
+from fixnorm.system.extras import needs
 
 _BILINEAR, _BICUBIC = InterpolationMode.BILINEAR, InterpolationMode.BICUBIC
 
@@ -102,9 +103,7 @@ def policy(settings: DataSettings) -> Callable[[Image.Image], Any]:
     try:
         from timm.data import auto_augment as timm_policies
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"auto_augment={name!r} is timm's: pip install 'fixnorm[train]'"
-        ) from error
+        raise ValueError(needs(f"auto_augment={name!r}", "timm", "train")) from error
     mean = settings.mean if len(settings.mean) == 3 else settings.mean[:1] * 3
     options = {
         "translate_const": int(settings.image_size * 0.45),

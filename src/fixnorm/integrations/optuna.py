@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fixnorm.integrations.needs import missing
+from fixnorm.system.extras import missing
 
 try:
     import optuna
@@ -22,7 +22,7 @@ try:
     from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:
-    raise missing(error, "tune") from None
+    raise missing("this integration", error, "tune") from None
 
 __all__ = ["PlanSearch", "SearchSpace", "fraction_of", "optimize", "seed_of"]
 

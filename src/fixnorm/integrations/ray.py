@@ -6,12 +6,12 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-from fixnorm.integrations.needs import missing
+from fixnorm.system.extras import missing
 
 try:
     import ray as _ray
 except ModuleNotFoundError as error:
-    raise missing(error, "ray") from None
+    raise missing("this integration", error, "ray") from None
 try:
     import optuna
 
@@ -25,7 +25,7 @@ try:
     from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:
-    raise missing(error, "tune") from None
+    raise missing("this integration", error, "tune") from None
 
 __all__ = ["optimize"]
 

@@ -29,7 +29,7 @@ Small ones (10 classes; 32×32 images, the digits 8×8):
 
 Registries: `timm/NAME` is any timm model, `torchvision/NAME` any torchvision classifier.
 
-The CIFAR ResNets and `digits-resnet` need torch alone; the others need the `models` extra.
+The CIFAR ResNets and `digits-resnet` need torch alone; the others need the `train` extra.
 """
 
 from fixnorm.models.counts import Counts, count

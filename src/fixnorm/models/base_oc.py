@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fixnorm.models.extra import need_timm
-from fixnorm.models.nearest import unknown
+from fixnorm.models.registries import need_timm, unknown
 
 __all__ = ["BaseOC", "ObjectContext"]
 

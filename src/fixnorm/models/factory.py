@@ -3,7 +3,6 @@
 from torch import nn
 
 from fixnorm.models import layer_norm_nets, registries, small_resnet, timm_nets
-from fixnorm.models.nearest import unknown
 from fixnorm.models.options import Options
 
 
@@ -42,5 +41,5 @@ def create(
     if build is None:
         first = [f"timm/{name}"] if name in registries.timm_names() else []
         known = [*names(), *small_resnet.relatives(name)]
-        raise unknown(name, known, listed_by="fixnorm.models.names()", first=first)
+        raise registries.unknown(name, known, listed_by="fixnorm.models.names()", first=first)
     return build(options)

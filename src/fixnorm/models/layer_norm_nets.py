@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from torch import nn
 
-from fixnorm.models.extra import need_timm
 from fixnorm.models.input_size import set_input_size
 from fixnorm.models.options import Options
+from fixnorm.models.registries import need_timm
 
 
 def _vit(options: Options) -> nn.Module:

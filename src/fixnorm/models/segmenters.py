@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from fixnorm.models.base_oc import BaseOC
-from fixnorm.models.extra import need_torchvision
+from fixnorm.models.registries import need_torchvision
 
 __all__ = ["create_segmenter"]
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from torch import nn
 
-from fixnorm.models.extra import need_timm
 from fixnorm.models.input_size import set_input_size
 from fixnorm.models.options import Options
+from fixnorm.models.registries import need_timm
 
 # timm's block strings: kind, repeats, kernel, stride, expansion, output channels
 _MOBILENETV2 = (

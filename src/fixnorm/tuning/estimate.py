@@ -19,12 +19,17 @@ import torch
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.table import read_table
 from fixnorm.training.tasks import task_of
+from fixnorm.tuning.engines import Died, Engine
+from fixnorm.tuning.plan import SearchSpace
+from fixnorm.tuning.trial import Round, Trial
 
 __all__ = [
     "decay_slope",
     "equivalent_lr",
+    "probe",
     "range_around",
     "seconds_of_training",
+    "train_probe",
     "training_images",
 ]
 
@@ -76,6 +81,31 @@ def _speed(recipe: Recipe) -> float:
         return steps * part.images / passed
     finally:
         torch.set_num_threads(threads)
+
+
+def probe(space: SearchSpace) -> Trial:
+    """The short training in the middle of a range that measures the decay it stands in for."""
+    return Trial(
+        key="probe",
+        round=Round("probe"),
+        index=0,
+        lr=float(f"{math.sqrt(space.lr_min * space.lr_max):.3g}"),
+        alpha=space.alphas[0],
+        fraction=space.fractions[0],
+    )
+
+
+def train_probe(trial: Trial, engine: Engine) -> None:
+    """To its end, whose files have the rest."""
+    try:
+        engine.start(trial)
+        while not (over := engine.wait(1.0)):
+            pass
+        _, end = over[0]
+        if isinstance(end, Died):
+            raise ValueError(f"the probe ended by {end.reason}; the same command tries again")
+    finally:
+        engine.stop()
 
 
 def decay_slope(metrics: Path) -> float:

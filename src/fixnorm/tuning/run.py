@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import sys
 from abc import ABC, abstractmethod
@@ -30,7 +31,15 @@ from fixnorm.tuning.strategies import Strategy
 from fixnorm.tuning.study import Study
 from fixnorm.tuning.trial import Result, StudyRecord, Trial
 
-__all__ = ["RecipeSearch", "Runs", "TrialRuns", "check_place", "length_of", "result"]
+__all__ = [
+    "RecipeSearch",
+    "Runs",
+    "TrialRuns",
+    "check_place",
+    "length_of",
+    "result",
+    "whole_lengths",
+]
 
 _DIVERGED, _REFUSED = 1, 2
 _STOPPED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
@@ -159,8 +168,14 @@ class TrialRuns(Runs):
 
     def arguments(self, trial: Trial) -> list[str]:
         """The user's settings, but for what the trial changes."""
+        return self._arguments(self._changes(trial))
+
+    def command_in_full(self, best: Trial) -> str:
+        """What to type to train in full with the numbers of a trial."""
+        return shlex.join(["fixnorm", "train", *self._arguments(_tuned(best))])
+
+    def _arguments(self, changes: dict[str, Any]) -> list[str]:
         arguments = [self.recipe.name, "--method", self.recipe.method]
-        changes = self._changes(trial)
         for pair in self.settings:
             if pair.partition("=")[0] not in changes:
                 arguments += ["--set", pair]
@@ -172,19 +187,27 @@ class TrialRuns(Runs):
 
     def _changes(self, trial: Trial) -> dict[str, Any]:
         length = length_of(self.recipe, trial.fraction)
-        changes: dict[str, Any] = {"lr": trial.lr, "seed": self.recipe.seed + trial.seed}
-        if trial.alpha is not None:
-            changes["alpha"] = trial.alpha
-        if trial.weight_decay is not None:
-            changes["weight_decay"] = trial.weight_decay
+        changes = _tuned(trial) | {"seed": self.recipe.seed + trial.seed}
         if length != self.recipe.length:
             changes |= self.recipe.of_length(length)
         return changes
 
 
+def _tuned(trial: Trial) -> dict[str, Any]:
+    tuned = {"lr": trial.lr, "alpha": trial.alpha, "weight_decay": trial.weight_decay}
+    return {key: value for key, value in tuned.items() if value is not None}
+
+
 def length_of(recipe: Recipe, fraction: float) -> int:
     """Epochs or iterations of a training of some fraction of T_max, at least one."""
     return max(round(fraction * recipe.length), 1)
+
+
+def whole_lengths(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
+    """Fractions of T_max as trainings can have them, so that the cost is what is spent."""
+    if not all(0 < fraction <= 1 for fraction in fractions):
+        return fractions  # for the search space to refuse
+    return tuple(length_of(recipe, fraction) / recipe.length for fraction in fractions)
 
 
 # -- a search of them -----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import sqlalchemy
 from sqlalchemy.engine import make_url
 
 from fixnorm.system import kind_of, regular
+from fixnorm.system.extras import needs
 from fixnorm.system.lock import InUse, held
 
 __all__ = ["Storage"]
@@ -132,11 +133,9 @@ class Storage:
                 warnings.simplefilter("ignore", sqlalchemy.exc.SAWarning)
                 storage = optuna.storages.RDBStorage(self.url)
         except ModuleNotFoundError as error:
-            raise ValueError(
-                f"PostgreSQL needs {error.name}: pip install 'fixnorm[postgres]'"
-            ) from None
+            raise ValueError(needs("PostgreSQL", str(error.name), "postgres")) from None
         except ImportError:
-            raise ValueError("PostgreSQL needs psycopg: pip install 'fixnorm[postgres]'") from None
+            raise ValueError(needs("PostgreSQL", "psycopg", "postgres")) from None
         except Exception as error:  # whatever a database of another version leads Optuna to
             raise ValueError(f"cannot open {self.shown}: {_first_line(error)}") from None
         try:

@@ -21,6 +21,7 @@ from typing import Any
 
 from fixnorm.internals import ray_on_loopback
 from fixnorm.system import lock, process
+from fixnorm.system.extras import needs
 from fixnorm.training.folder import RunFolder
 from fixnorm.tuning.engines import Died
 from fixnorm.tuning.engines.local import cores
@@ -155,7 +156,7 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("the ray engine needs ray: pip install 'fixnorm[ray]'") from None
+        raise ValueError(needs("the ray engine", "ray", "ray")) from None
     return ray
 
 

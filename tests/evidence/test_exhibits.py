@@ -10,25 +10,24 @@ from pathlib import Path
 import pytest
 
 from fixnorm.commands import run
-from fixnorm.evidence.experiments import EXPERIMENTS
-from fixnorm.evidence.shown import SHOW, Shown
-from fixnorm.evidence.shown.stored import Table1
-from fixnorm.evidence.shown.table1 import so_far
-from fixnorm.evidence.write import write_shown
+from fixnorm.evidence.experiment import Exhibit
+from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS
+from fixnorm.evidence.experiments.table1 import Table1, so_far
+from fixnorm.evidence.record import write_exhibit
 from helpers.outcomes import OUTCOMES, record, stored_record
 
 
-def verdicts(shown: Shown) -> list[str]:
+def verdicts(shown: Exhibit) -> list[str]:
     return [claim.verdict for claim in shown.claims]
 
 
 def test_every_experiment_is_shown_but_the_recordings() -> None:
-    assert SHOW.keys() == EXPERIMENTS.keys() - {"landscapes"}
-    assert OUTCOMES.keys() == SHOW.keys()
+    assert DRAWN.keys() == EXPERIMENTS.keys() - {"landscapes"}
+    assert OUTCOMES.keys() == DRAWN.keys()
 
 
 def test_fig1_takes_the_best_lr_of_each_and_pairs_seeds() -> None:
-    shown = SHOW["fig1"](OUTCOMES["fig1"])
+    shown = DRAWN["fig1"].of(OUTCOMES["fig1"]).show()
 
     (table,) = shown.tables
     assert table.rows == (
@@ -44,7 +43,7 @@ def test_fig1_takes_the_best_lr_of_each_and_pairs_seeds() -> None:
 
 
 def test_fig2_tells_scale_risk_and_gain() -> None:
-    shown = SHOW["fig2"](OUTCOMES["fig2"])
+    shown = DRAWN["fig2"].of(OUTCOMES["fig2"]).show()
 
     (table,) = shown.tables
     assert table.rows[1] == (
@@ -60,7 +59,7 @@ def test_fig2_tells_scale_risk_and_gain() -> None:
 
 
 def test_fig4_goes_algorithm_4s_way_through_the_grid() -> None:
-    shown = SHOW["fig4"](OUTCOMES["fig4"])
+    shown = DRAWN["fig4"].of(OUTCOMES["fig4"]).show()
 
     (table,) = shown.tables
     assert table.rows[0] == ("best lr", "1", "1", "1")
@@ -77,14 +76,14 @@ def test_fig4_says_when_lr_depends_on_alpha() -> None:
         if point["alpha"] > 0.5 and point["lr"] == 2:
             point["accuracy"] += 8  # 63 there, where at alpha 0.5 lr 1 is best
 
-    (claim,) = SHOW["fig4"](outcome).claims
+    (claim,) = DRAWN["fig4"].of(outcome).show().claims
 
     assert claim.verdict == "does not hold"
     assert "Lost: 3.00 %" in claim.measured
 
 
 def test_table1_pairs_searches_by_their_fresh_scores() -> None:
-    shown = SHOW["table1"](OUTCOMES["table1"])
+    shown = DRAWN["table1"].of(OUTCOMES["table1"]).show()
 
     (table,) = shown.tables
     assert table.rows[0] == ("tuned FixNorm", "lr 0.8, alpha 1", "8", "64.00", "62.00 ± 1.41")
@@ -108,7 +107,7 @@ def test_progress_counts_cost_and_leaves_out_what_diverged() -> None:
 
 
 def test_table2_compares_with_default_and_with_tuned_weight_decay() -> None:
-    shown = SHOW["table2"](OUTCOMES["table2"])
+    shown = DRAWN["table2"].of(OUTCOMES["table2"]).show()
 
     (row,) = shown.tables[0].rows
     assert row[:4] == ("ResNet-8", "51.00 ± 1.00", "56.00 ± 1.00", "55.00 ± 0.00")
@@ -120,7 +119,7 @@ def test_table2_compares_with_default_and_with_tuned_weight_decay() -> None:
 
 @pytest.mark.parametrize("name", ["table3", "table4"])
 def test_dense_tables(name: str) -> None:
-    shown = SHOW[name](OUTCOMES[name])
+    shown = DRAWN[name].of(OUTCOMES[name]).show()
 
     assert shown.tables[0].rows[1] == (
         "toy-small",
@@ -135,7 +134,7 @@ def test_dense_tables(name: str) -> None:
 
 
 def test_peers_pair_each_with_fixnorm() -> None:
-    shown = SHOW["peers"](OUTCOMES["peers"])
+    shown = DRAWN["peers"].of(OUTCOMES["peers"]).show()
 
     rows = shown.tables[0].rows
     assert rows[0][4:] == ("+4.00 [+4.00, +4.00]", "1.00 ×", "4")
@@ -165,9 +164,9 @@ class _Checked(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("name", list(SHOW))
+@pytest.mark.parametrize("name", list(DRAWN))
 def test_files_of_an_experiment(name: str, tmp_path: Path) -> None:
-    paths = write_shown(stored_record(name), tmp_path)
+    paths = write_exhibit(stored_record(name), tmp_path)
 
     assert sorted(paths) == sorted(tmp_path.iterdir())
     assert json.loads((tmp_path / f"{name}.json").read_text()) == json.loads(
@@ -180,7 +179,7 @@ def test_files_of_an_experiment(name: str, tmp_path: Path) -> None:
     page.feed((tmp_path / f"{name}.html").read_text())
     assert not page.open
     assert "a <machine>" in page.text
-    assert SHOW[name](OUTCOMES[name]).tables[0].rows[0][0] in page.text
+    assert DRAWN[name].of(OUTCOMES[name]).show().tables[0].rows[0][0] in page.text
     assert (
         f"# {EXPERIMENTS[name].title}\n\n| claim | verdict |"
         in (tmp_path / f"{name}.md").read_text()

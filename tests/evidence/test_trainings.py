@@ -13,17 +13,14 @@ import pytest
 
 from fixnorm.commands.train import configured
 from fixnorm.evidence.experiments import EXPERIMENTS
-from fixnorm.evidence.lab import IMAGINED, Lab
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.record import record_of
-from fixnorm.evidence.scales import SCALES, SMALL
+from fixnorm.evidence.record import record_of, write_landscapes
+from fixnorm.evidence.scales import SCALES, SMALL, Ranges, Workload
 from fixnorm.evidence.searches import algorithm4, bayesian
-from fixnorm.evidence.setting import Ranges, Setting
-from fixnorm.evidence.training import Found, Training
-from fixnorm.evidence.write import write_landscapes
+from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings
 from fixnorm.tuning.plan import PAPER
 
-SETTING = Setting(
+WORKLOAD = Workload(
     name="digits",
     recipe="digits",
     data=None,
@@ -55,32 +52,32 @@ class World:
         self.used: set[Training] = set()
 
     def run(self, experiment: Any) -> Any:
-        lab = Lab(self.done.get)
+        trainings = Trainings(self.done.get)
         for _ in range(1000):
-            outcome = lab.attempt(experiment)
+            outcome = trainings.attempt(experiment)
             if outcome is not None:
-                self.used = set(lab.used)
+                self.used = set(trainings.used)
                 return outcome
-            self.most_at_once = max(self.most_at_once, len(lab.missing))
-            first = next(iter(lab.missing))
+            self.most_at_once = max(self.most_at_once, len(trainings.missing))
+            first = next(iter(trainings.missing))
             self.done[first] = self.value(first)
         raise AssertionError("it does not end")
 
 
 def seeds(count: int) -> list[Training]:
-    return [SETTING.training("fixnorm", seed=seed) for seed in range(count)]
+    return [WORKLOAD.training("fixnorm", seed=seed) for seed in range(count)]
 
 
-# -- the lab ---------------------------------------------------------------------------------------
+# -- trainings -------------------------------------------------------------------------------------
 
 
 def test_an_experiment_is_begun_again_until_all_is_there() -> None:
     begun = []
 
-    def experiment(lab: Lab) -> float:
+    def experiment(trainings: Trainings) -> float:
         begun.append(1)
-        first, second = lab.all(seeds(2))
-        third = lab.one(SETTING.training("wn-fc", seed=int(first.value)))
+        first, second = trainings.all(seeds(2))
+        third = trainings.one(WORKLOAD.training("wn-fc", seed=int(first.value)))
         return second.value + third.value
 
     world = World(lambda training: found(3.0 + training.recipe.seed))
@@ -91,12 +88,12 @@ def test_an_experiment_is_begun_again_until_all_is_there() -> None:
 
 
 def test_parts_that_do_not_depend_on_one_another_are_asked_for_together() -> None:
-    def part(lab: Lab, method: Any) -> float:
-        first = lab.one(SETTING.training(method, seed=0))
-        return lab.one(SETTING.training(method, seed=1)).value + first.value
+    def part(trainings: Trainings, method: Any) -> float:
+        first = trainings.one(WORKLOAD.training(method, seed=0))
+        return trainings.one(WORKLOAD.training(method, seed=1)).value + first.value
 
-    def experiment(lab: Lab) -> list[float]:
-        return lab.each([partial(part, lab, method) for method in ("wn-fc", "fixnorm")])
+    def experiment(trainings: Trainings) -> list[float]:
+        return trainings.each([partial(part, trainings, method) for method in ("wn-fc", "fixnorm")])
 
     world = World(lambda training: found(1.0))
 
@@ -109,17 +106,17 @@ def test_an_experiment_that_needs_all_says_which_training_diverged() -> None:
     world = World(lambda training: found(None if training.recipe.seed == 1 else 3.0))
 
     with pytest.raises(ValueError, match=r"digits-fixnorm-lr0\.8-seed1-\w+ diverged .* 0\.8$"):
-        world.run(lambda lab: lab.sound(seeds(2)))
+        world.run(lambda trainings: trainings.sound(seeds(2)))
 
 
 def test_equal_trainings_have_one_key_and_others_another() -> None:
-    same = SETTING.training("fixnorm", seed=0, lr=0.8)
-    assert same.key == SETTING.training("fixnorm", seed=0).key  # 0.8 is the recipe's own
+    same = WORKLOAD.training("fixnorm", seed=0, lr=0.8)
+    assert same.key == WORKLOAD.training("fixnorm", seed=0).key  # 0.8 is the recipe's own
     others = [
-        SETTING.training("fixnorm", seed=1),
-        SETTING.training("fixnorm", seed=0, lr=0.80001),
-        SETTING.training("fixnorm", seed=0, fraction=0.2),
-        SETTING.training("wn-fc", seed=0),
+        WORKLOAD.training("fixnorm", seed=1),
+        WORKLOAD.training("fixnorm", seed=0, lr=0.80001),
+        WORKLOAD.training("fixnorm", seed=0, fraction=0.2),
+        WORKLOAD.training("wn-fc", seed=0),
     ]
     assert len({same.key, *(other.key for other in others)}) == 5
 
@@ -127,20 +124,20 @@ def test_equal_trainings_have_one_key_and_others_another() -> None:
 @pytest.mark.parametrize("scale", list(SCALES))
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_the_command_of_every_training_gives_its_very_recipe(name: str, scale: Any) -> None:
-    lab = Lab(lambda _: IMAGINED, dry=True)
-    assert lab.attempt(EXPERIMENTS[name].at(SCALES[scale])) is not None
+    trainings = Trainings(lambda _: IMAGINED, dry=True)
+    assert trainings.attempt(EXPERIMENTS[name].at(SCALES[scale])) is not None
 
-    for training in lab.used:
+    for training in trainings.used:
         assert configured(training.base, training.method, training.settings()) == training.recipe
 
 
 def test_a_dry_run_counts_the_most_that_searches_may_take() -> None:
-    lab = Lab(lambda _: IMAGINED, dry=True)
-    lab.attempt(lambda lab: {"found": algorithm4(lab, SETTING, seed=0)})
+    trainings = Trainings(lambda _: IMAGINED, dry=True)
+    trainings.attempt(lambda trainings: {"found": algorithm4(trainings, WORKLOAD, seed=0)})
 
-    assert len(lab.used) == 15  # 5 short, 5 in full, 5 alphas
+    assert len(trainings.used) == 15  # 5 short, 5 in full, 5 alphas
     # The digits train for 15 epochs, of which a fifth is 3.
-    assert sum(training.cost for training in lab.used) == pytest.approx(11)
+    assert sum(training.cost for training in trainings.used) == pytest.approx(11)
 
 
 # -- searches --------------------------------------------------------------------------------------
@@ -157,7 +154,7 @@ def hill(training: Training) -> Found:
 def test_algorithm_4_finds_the_top_and_takes_what_is_free() -> None:
     world = World(hill)
 
-    searched = world.run(lambda lab: algorithm4(lab, SETTING, seed=5))
+    searched = world.run(lambda trainings: algorithm4(trainings, WORKLOAD, seed=5))
 
     assert (searched.lr, searched.second) == (0.8, 2.0)
     assert searched.winner == {"lr": 0.8, "alpha": 2.0}
@@ -171,7 +168,7 @@ def test_a_training_that_diverged_never_wins() -> None:
     def value(training: Training) -> Found:
         return found(None) if training.recipe.lr > 0.8 else hill(training)
 
-    searched = World(value).run(lambda lab: algorithm4(lab, SETTING, seed=0))
+    searched = World(value).run(lambda trainings: algorithm4(trainings, WORKLOAD, seed=0))
 
     assert searched.lr == 0.8
     assert {step.score for step in searched.tried if step.lr > 0.8} == {None}
@@ -179,7 +176,7 @@ def test_a_training_that_diverged_never_wins() -> None:
 
 def test_every_training_diverged_is_said() -> None:
     with pytest.raises(ValueError, match="every training of digits diverged"):
-        World(lambda _: found(None)).run(lambda lab: algorithm4(lab, SETTING, seed=0))
+        World(lambda _: found(None)).run(lambda trainings: algorithm4(trainings, WORKLOAD, seed=0))
 
 
 def decayed(training: Training) -> Found:
@@ -190,7 +187,7 @@ def decayed(training: Training) -> Found:
 def test_bayesian_optimisation_asks_what_optuna_asks() -> None:
     budget = 13  # beyond Optuna's ten random points, so that the Gaussian process has its say
     world = World(decayed)
-    searched = world.run(lambda lab: bayesian(lab, SETTING, seed=3, budget=budget))
+    searched = world.run(lambda trainings: bayesian(trainings, WORKLOAD, seed=3, budget=budget))
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.GPSampler(seed=3))
     ranges: Any = {
@@ -202,7 +199,7 @@ def test_bayesian_optimisation_asks_what_optuna_asks() -> None:
         trial = study.ask(ranges)
         lr, decay = (float(f"{trial.params[name]:.4g}") for name in ranges)
         asked.append((lr, decay))
-        training = SETTING.training("weight-decay", seed=3, lr=lr, weight_decay=decay)
+        training = WORKLOAD.training("weight-decay", seed=3, lr=lr, weight_decay=decay)
         study.tell(trial, decayed(training).value)
 
     assert [(step.lr, step.second) for step in searched.tried] == asked
@@ -212,7 +209,7 @@ def test_bayesian_optimisation_asks_what_optuna_asks() -> None:
 
 def test_all_trainings_of_a_search_are_counted_however_often_it_was_begun_again() -> None:
     world = World(decayed)
-    world.run(lambda lab: bayesian(lab, SETTING, seed=0, budget=12))
+    world.run(lambda trainings: bayesian(trainings, WORKLOAD, seed=0, budget=12))
 
     assert world.used == set(world.done)
     assert len(world.used) == 12
@@ -222,24 +219,27 @@ def test_a_training_that_is_asked_for_twice_answers_twice() -> None:
     (training,) = seeds(1)
     world = World(lambda _: found(7.0))
 
-    assert world.run(lambda lab: [f.value for f in lab.all([training, training])]) == [7.0, 7.0]
+    assert world.run(lambda trainings: [f.value for f in trainings.all([training, training])]) == [
+        7.0,
+        7.0,
+    ]
 
 
 def test_a_search_that_was_killed_asks_for_the_same_again() -> None:
     whole, broken = World(decayed), World(decayed)
-    search = partial(bayesian, setting=SETTING, seed=1, budget=12)
+    search = partial(bayesian, workload=WORKLOAD, seed=1, budget=12)
     expected = whole.run(search)
     broken.done = dict(list(whole.done.items())[:11])
 
-    assert broken.run(search) == expected  # in a new lab, without its memory
+    assert broken.run(search) == expected  # without what was worked out before
     assert broken.done.keys() == whole.done.keys()
 
 
 def test_the_first_trainings_of_a_longer_search_are_those_of_a_shorter_one() -> None:
     world = World(decayed)
-    world.run(lambda lab: bayesian(lab, SETTING, seed=0, budget=12))
+    world.run(lambda trainings: bayesian(trainings, WORKLOAD, seed=0, budget=12))
     shorter = World(decayed)
-    shorter.run(lambda lab: bayesian(lab, SETTING, seed=0, budget=11))
+    shorter.run(lambda trainings: bayesian(trainings, WORKLOAD, seed=0, budget=11))
 
     assert list(world.done)[:11] == list(shorter.done)
 
@@ -248,7 +248,7 @@ def test_the_first_trainings_of_a_longer_search_are_those_of_a_shorter_one() -> 
 
 
 def test_recordings_can_be_replayed_and_need_no_training_that_is_known(tmp_path: Path) -> None:
-    scale = replace(SMALL, fig4=(SETTING,))
+    scale = replace(SMALL, fig4=(WORKLOAD,))
     world = World(lambda t: hill(t) if t.recipe.alpha is not None else decayed(t))
 
     outcome = world.run(EXPERIMENTS["landscapes"].at(scale))
@@ -266,10 +266,10 @@ def test_recordings_can_be_replayed_and_need_no_training_that_is_known(tmp_path:
     assert alpha.best.lr == 0.8
     # Of alphas 0.5, 1, 2, 16 each lr is trained; 4 and 8 are the training of 16.
     assert len(world.done) == 2 * 8 * (1 + 4) + 2 * 48
-    points = outcome["landscapes"][0]["points"]
-    assert {p["alpha"] for p in points if p["free"]} == {4.0, 8.0}
+    points = outcome.landscapes[0].points
+    assert {p.alpha for p in points if p.free} == {4.0, 8.0}
 
-    figure = world.run(EXPERIMENTS["fig4"].at(scale))
+    figure = world.run(EXPERIMENTS["fig4"].at(scale)).content()
     assert len(figure["landscapes"][0]["points"]) == 2 * 8 * 7
     assert "curve" not in figure["landscapes"][0]["points"][0]
 

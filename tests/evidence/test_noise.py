@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.draws import Draws
+from fixnorm.evidence.landscapes import Landscape, NoisyLandscape
 
 Write = Callable[..., Path]
 ROOT2 = math.sqrt(2)
 
 
 def seen(landscape: Landscape, lr: float, level: float, noise: str) -> set[float]:
-    draws = [Draws(landscape, str(k), noise) for k in range(60)]
+    draws = [NoisyLandscape(landscape, str(k), noise) for k in range(60)]
     return {round(draw.training(lr, level).accuracy, 6) for draw in draws}
 
 
@@ -51,7 +50,7 @@ def test_the_size_of_the_noise_between_four_points(write: Write) -> None:
         return 50 + (2 * seed - 1) * (1 if lr < 1 else 3) * (1 if level < 1e-3 else 2)
 
     landscape = Landscape.read(write(value, lrs=(0.25, 1.0), seeds=2))
-    draws = [Draws(landscape, str(k)).training(0.5, 1e-3).accuracy for k in range(4000)]
+    draws = [NoisyLandscape(landscape, str(k)).training(0.5, 1e-3).accuracy for k in range(4000)]
     # variances of single trainings: 2·1², 2·3², 2·2², 2·6², a quarter each
     expected = 2 * (1 + 9 + 4 + 36) / 4
     variance = sum((draw - 50) ** 2 for draw in draws) / len(draws)
@@ -61,7 +60,7 @@ def test_the_size_of_the_noise_between_four_points(write: Write) -> None:
 def test_a_curve_ends_with_the_accuracy_and_has_its_noise_on_the_way(write: Write) -> None:
     landscape = Landscape.read(write(two_seeds, lrs=(0.25, 1.0), seeds=2, epochs=4))
     for noise in ("full", "recorded"):
-        got = Draws(landscape, "0", noise).training(0.25, 1e-4)
+        got = NoisyLandscape(landscape, "0", noise).training(0.25, 1e-4)
         assert got.curve[-1] == pytest.approx(got.accuracy)
         # the recorded curves are proportional to their end
         assert got.curve == pytest.approx([got.accuracy * e / 4 for e in (1, 2, 3, 4)])
@@ -70,7 +69,7 @@ def test_a_curve_ends_with_the_accuracy_and_has_its_noise_on_the_way(write: Writ
 def test_the_same_point_is_the_same_training(write: Write) -> None:
     landscape = Landscape.read(write(two_seeds, axis="alpha", levels=(0.5, 1.0, 4.0), seeds=2))
     for key in map(str, range(20)):
-        draws = Draws(landscape, key)
+        draws = NoisyLandscape(landscape, key)
         first = draws.training(0.5, 1.0)
         assert draws.training(0.5, 1.0) == first
         assert draws.training(0.5, 4.0).accuracy == first.accuracy  # alphas that are one training
@@ -84,6 +83,6 @@ def test_one_seed_is_the_mean_itself(write: Write) -> None:
 
 def test_the_largest_scale_is_that_of_the_seed(write: Write) -> None:
     landscape = Landscape.read(write(two_seeds, axis="alpha", seeds=2, scale=0.75))
-    assert Draws(landscape, "0").training(0.5, 1e-3).largest_scale == pytest.approx(0.75)
+    assert NoisyLandscape(landscape, "0").training(0.5, 1e-3).largest_scale == pytest.approx(0.75)
     bare = Landscape.read(write(two_seeds, seeds=2))
-    assert Draws(bare, "0").training(0.5, 1e-3).largest_scale is None
+    assert NoisyLandscape(bare, "0").training(0.5, 1e-3).largest_scale is None

@@ -11,16 +11,21 @@ from pathlib import Path
 
 import torch
 
-from fixnorm.evidence.landscapes import AXES, Landscape
-from fixnorm.evidence.replay.draws import NOISES
-from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, entries_of, known, run
-from fixnorm.evidence.replay.summary import SettingResult, Summary
-from fixnorm.evidence.replay.trace import Trace
+from fixnorm.evidence.landscapes import AXES, NOISES, Landscape
+from fixnorm.evidence.replay.strategies import (
+    STRATEGIES,
+    Entry,
+    Trace,
+    entries_of,
+    known,
+    run,
+)
+from fixnorm.evidence.replay.summary import Summary, WorkloadResult
 from fixnorm.system import regular
 from fixnorm.system.numbers import check_whole
 from fixnorm.system.pool import LeashedPool
 
-__all__ = ["Options", "Progress", "read_landscapes", "replay_all", "settings_of"]
+__all__ = ["Options", "Progress", "read_landscapes", "replay_all", "workloads_of"]
 
 _CHUNK = 5
 """Replays that a process does at a time."""
@@ -65,10 +70,10 @@ def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
     return [Landscape.read(file) for file in files]
 
 
-def settings_of(
+def workloads_of(
     landscapes: Sequence[Landscape], options: Options
 ) -> dict[str, tuple[list[Landscape], list[Entry]]]:
-    """Landscapes of one name are one setting; with those who run on them."""
+    """By name, the landscapes of one workload with those who run on them."""
     grouped: dict[str, list[Landscape]] = {}
     for landscape in landscapes:
         group = grouped.setdefault(landscape.name, [])
@@ -79,15 +84,15 @@ def settings_of(
         group.append(landscape)
         group.sort(key=lambda other: list(AXES).index(other.axis))
     names = known(options.strategies or tuple(STRATEGIES))
-    settings = {
+    workloads = {
         name: (group, entries_of(group, names, both=options.both))
         for name, group in grouped.items()
     }
-    running = {entry.strategy for _, entries in settings.values() for entry in entries}
+    running = {entry.strategy for _, entries in workloads.values() for entry in entries}
     for name in options.strategies or ():
         if name not in running:
             raise ValueError(f"{name} needs a landscape over {AXES['alpha']} but none is given")
-    return settings
+    return workloads
 
 
 def replay_all(
@@ -96,10 +101,10 @@ def replay_all(
     *,
     workers: int = 1,
     progress: Progress = lambda entry, count: None,
-) -> list[SettingResult]:
+) -> list[WorkloadResult]:
     """Replay every strategy on every landscape it fits."""
-    settings = settings_of(landscapes, options)
-    entries = [entry for _, fitting in settings.values() for entry in fitting]
+    workloads = workloads_of(landscapes, options)
+    entries = [entry for _, fitting in workloads.values() for entry in fitting]
     with _one_thread():
         if workers == 1:
             traces = [_here(entry, options, progress) for entry in entries]
@@ -107,12 +112,12 @@ def replay_all(
             traces = _in_processes(entries, options, workers, progress)
     done = iter(zip(entries, traces, strict=True))
     return [
-        SettingResult(
+        WorkloadResult(
             name,
             tuple(group),
             tuple(Summary(entry, found) for entry, found in (next(done) for _ in fitting)),
         )
-        for name, (group, fitting) in settings.items()
+        for name, (group, fitting) in workloads.items()
     ]
 
 
