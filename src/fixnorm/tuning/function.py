@@ -22,7 +22,7 @@ from fixnorm.system import brief
 from fixnorm.system.machine import of_machine
 from fixnorm.system.numbers import check_whole, numbers
 from fixnorm.system.pool import LeashedPool
-from fixnorm.tuning.driver import SILENT, drive
+from fixnorm.tuning.driver import Watcher, drive
 from fixnorm.tuning.engines import Died, Unfinished
 from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.search import Search
@@ -140,7 +140,7 @@ def tune(
         )
         search = Search(strategy, study)
         title = f"{name} ({plan}): at most {strategy.trainings} trainings, {strategy.cost:g} T_max"
-        watcher = SILENT
+        watcher: Watcher = Watcher()
         if progress:
             watcher = stack.enter_context(SearchView(search, title=title, workers=workers))
         drive(search, engine, watcher)

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fixnorm.tuning.driver import Watcher
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.trial import StudyRecord, Trial, mean_of
@@ -22,7 +23,7 @@ __all__ = ["LiveView", "SearchView", "found", "rounds_table"]
 _POINTS_SHOWN = 8
 
 
-class LiveView(ABC):
+class LiveView(Watcher, ABC):
     """A live view on a terminal; elsewhere messages alone. It speaks on stderr."""
 
     def __init__(self) -> None:
