@@ -163,9 +163,9 @@ def tune(
 # -- the trainings ---------------------------------------------------------------------------------
 
 
-def steps_of(trial: Trial, steps: int) -> int:
+def steps_of(fraction: float, steps: int) -> int:
     """Steps of a training of some fraction of T_max, at least one."""
-    return max(round(trial.fraction * steps), 1)
+    return max(round(fraction * steps), 1)
 
 
 class FunctionEngine:
@@ -239,7 +239,8 @@ class FunctionEngine:
             return dead
 
     def _call(self, trial: Trial) -> tuple[Train, dict[str, Any]]:
-        arguments = {"lr": trial.lr, "alpha": trial.alpha, "steps": steps_of(trial, self._steps)}
+        steps = steps_of(trial.fraction, self._steps)
+        arguments = {"lr": trial.lr, "alpha": trial.alpha, "steps": steps}
         return self._train, arguments | ({"seed": trial.seed} if self._seeded else {})
 
     def _taken(self) -> list[Trial]:
