@@ -43,7 +43,7 @@ def get(name: str, method: MethodName | None = None) -> Recipe:
     for what, value in (("name", name), ("method", method)):
         if value is not None and not isinstance(value, str):
             raise ValueError(f"{what} of a recipe must be a text but got {brief(value)}")
-    row = from_outside(name) if ":" in name else _RECIPES.get(name)
+    row = from_outside(name) if ":" in str(name) else _RECIPES.get(name)
     if row is None:
         hint = nearest_are(name, names(), otherwise=f"one of {', '.join(names())}")
         raise ValueError(f"unknown recipe {name!r}: {hint}")
