@@ -16,9 +16,8 @@ ranks, after any resume, and whether the images live in memory or stream from di
 """
 
 try:
-    from fixnorm.data.cityscapes import IGNORED
+    from fixnorm.data.classification import Data, count_training_images, open_data
     from fixnorm.data.coco import GroundTruth, Skipped
-    from fixnorm.data.dense_settings import DenseSettings, DetectionSettings, SegmentationSettings
     from fixnorm.data.detection import (
         DetectionBatch,
         DetectionData,
@@ -27,13 +26,19 @@ try:
         open_detection,
     )
     from fixnorm.data.errors import DataError
-    from fixnorm.data.opened import OpenSet, Progress
-    from fixnorm.data.opening import Data, count_training_images, open_data
-    from fixnorm.data.segmentation import SegmentationData, open_segmentation
-    from fixnorm.data.settings import DataSettings
-    from fixnorm.data.split import Batch, EvalSplit, Split, TrainSplit
+    from fixnorm.data.segmentation import IGNORED, SegmentationData, open_segmentation
+    from fixnorm.data.settings import (
+        ClassificationFields,
+        DataSettings,
+        DenseFields,
+        DenseSettings,
+        DetectionSettings,
+        SegmentationFields,
+        SegmentationSettings,
+    )
+    from fixnorm.data.split import Batch, EvalSplit, OpenSet, Progress, Split, TrainSplit
 except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "PIL", "pydantic", "torchvision"):
+    if error.name not in ("numpy", "PIL", "torchvision"):
         raise
     raise ModuleNotFoundError(
         f"fixnorm.data needs {error.name}: pip install 'fixnorm[train]'", name=error.name
@@ -42,9 +47,11 @@ except ModuleNotFoundError as error:
 __all__ = [
     "IGNORED",
     "Batch",
+    "ClassificationFields",
     "Data",
     "DataError",
     "DataSettings",
+    "DenseFields",
     "DenseSettings",
     "DetectionBatch",
     "DetectionData",
@@ -55,6 +62,7 @@ __all__ = [
     "Progress",
     "Result",
     "SegmentationData",
+    "SegmentationFields",
     "SegmentationSettings",
     "Skipped",
     "Split",

@@ -15,20 +15,20 @@ from PIL import Image
 
 from fixnorm.data import boxes as on_boxes
 from fixnorm.data.coco import (
+    CocoFile,
     GroundTruth,
-    InstanceImages,
     Instances,
     Skipped,
     ground_truth,
     learnable,
+    read_coco_file,
 )
-from fixnorm.data.coco_file import CocoFile, read_coco_file
-from fixnorm.data.crops import flips
-from fixnorm.data.dense_settings import DetectionSettings
-from fixnorm.data.errors import DataError
-from fixnorm.data.opened import OpenSet, Progress, check_folder
-from fixnorm.data.pictures import Pictures, place
-from fixnorm.data.pixels import to_pixels
+from fixnorm.data.crops import LEAST_DRAWS, flips
+from fixnorm.data.dense import DenseImages, place
+from fixnorm.data.errors import DataError, check_folder
+from fixnorm.data.images import to_pixels
+from fixnorm.data.settings import DetectionSettings
+from fixnorm.data.split import OpenSet, Progress
 from fixnorm.data.stream import stream_splits
 from fixnorm.data.transforms import resized
 
@@ -131,27 +131,25 @@ def seen_size(size: tuple[int, int], settings: DetectionSettings) -> tuple[int, 
 
 
 class BoxReader:
-    """Makes samples of pictures and of their boxes."""
+    """Makes samples of images and of their boxes."""
 
-    draws = 4
+    draws = LEAST_DRAWS
 
     def __init__(
-        self, pictures: Pictures, instances: Instances, settings: DetectionSettings
+        self, images: DenseImages, instances: Instances, settings: DetectionSettings
     ) -> None:
-        self._pictures = pictures
+        self._images = images
         self._instances = instances
         self._settings = settings
 
     def __len__(self) -> int:
-        return len(self._pictures)
+        return len(self._images)
 
     def path(self, at: int) -> Path:
-        """The file of image `at`."""
-        return self._pictures.path(at)
+        return self._images.path(at)
 
     def read(self, at: int, draws: NDArray[np.float64] | None) -> BoxSample:
-        """Image and boxes, resized, and mirrored if `draws` say so."""
-        image = Image.fromarray(self._pictures.picture(at))
+        image = Image.fromarray(self._images.pixels(at))
         boxes, labels = self._instances.target(at)
         before = (image.height, image.width)
         after = seen_size(before, self._settings)
@@ -168,7 +166,6 @@ class BoxReader:
         return BoxSample(pixels.contiguous().float().div_(255), target)
 
     def collate(self, samples: list[BoxSample]) -> DetectionBatch:
-        """Side by side."""
         return DetectionBatch([s.image for s in samples], [s.target for s in samples])
 
 
@@ -216,21 +213,19 @@ def open_detection(
         _read_file(root, split) for split in ("train", "val")
     )
     _check_same_categories(train_file, val_file)
-    train = learnable(train_file, train_folder, keep_empty=False, limit=settings.train_images)
-    val = learnable(val_file, val_folder, keep_empty=True, limit=settings.val_images)
-    files = InstanceImages(train.instances), InstanceImages(val.instances)
-    if not settings.skip_broken:
-        for images in files:
-            for at in range(len(images)):
-                images.check_present(at)
-    placed = place(*files, settings=settings, where=str(root), progress=progress)
-    instances = (
-        train.instances.subset(placed.train.kept),
-        val.instances.subset(placed.val.kept),
+    train, train_skipped = learnable(
+        train_file, train_folder, keep_empty=False, limit=settings.train_images
     )
-    splits = stream_splits(
-        BoxReader(placed.train.pictures, instances[0], settings),
-        BoxReader(placed.val.pictures, instances[1], settings),
+    val, val_skipped = learnable(val_file, val_folder, keep_empty=True, limit=settings.val_images)
+    if not settings.skip_broken:
+        for instances in (train, val):
+            for at in range(len(instances)):
+                instances.check_present(at)
+    placed = place(train, val, settings=settings, where=str(root), progress=progress)
+    train, val = train.subset(placed.train.kept), val.subset(placed.val.kept)
+    train_split, val_split = stream_splits(
+        BoxReader(placed.train.images, train, settings),
+        BoxReader(placed.val.images, val, settings),
         settings,
         seed=seed,
         broken=placed.broken,
@@ -238,13 +233,13 @@ def open_detection(
     return DetectionData(
         name="coco",
         classes=tuple(train_file.categories.values()),
-        train=splits.train,
-        val=splits.val,
+        train=train_split,
+        val=val_split,
         memory_bytes=placed.memory_bytes,
         broken=placed.broken,
         category_ids=tuple(train_file.categories),
-        ground_truth=ground_truth(val_file, instances[1].image_ids),
-        train_skipped=train.skipped,
-        val_skipped=val.skipped,
+        ground_truth=ground_truth(val_file, val.image_ids),
+        train_skipped=train_skipped,
+        val_skipped=val_skipped,
         settings=settings,
     )

@@ -31,12 +31,10 @@ class Timetable:
     """Steps between evaluations; the last step is always evaluated."""
 
 
-class Recipe(BaseModel, ABC):
+class Recipe(BaseModel, ABC, frozen=True):
     """What trainings of all tasks have in common. Variants change a few fields: :func:`changed`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     lr_range: ClassVar[tuple[float, float]]
     """Where the paper searches for the learning rate."""

@@ -9,7 +9,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from fixnorm.data import Data, DataSettings, Progress, count_training_images, open_data
+from fixnorm.data import (
+    ClassificationFields,
+    Data,
+    DataSettings,
+    Progress,
+    count_training_images,
+    open_data,
+)
 from fixnorm.models import create
 from fixnorm.training.recipe import Recipe, Timetable
 from fixnorm.training.scores import Accuracy
@@ -30,7 +37,7 @@ _SETS: dict[DataName, tuple[int, int]] = {
 """Training images and classes of the sets as they are given away."""
 
 
-class ClassificationRecipe(Recipe):
+class ClassificationRecipe(ClassificationFields, Recipe, frozen=True):
     """A complete training of a classifier; its length is counted in epochs."""
 
     lr_range: ClassVar[tuple[float, float]] = (0.2, 3.2)
@@ -44,19 +51,6 @@ class ClassificationRecipe(Recipe):
     """Dropout before the head."""
 
     data: DataName
-    image_size: int = Field(ge=1)
-    train_crop: Literal["none", "pad", "random-resized"] = "none"
-    padding: int = Field(default=4, ge=0)
-    min_scale: float = Field(default=0.08, gt=0, le=1)
-    train_interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    auto_augment: str | None = None
-    eval_crop: Literal["none", "resnet", "efficientnet"] = "none"
-    mean: tuple[float, ...] = (0.5,)
-    std: tuple[float, ...] = (0.5,)
-    classes: int | None = Field(default=None, ge=1)
-    """Train on the first n classes only; none: on all."""
-    train_per_class: int | None = Field(default=None, ge=1)
-    val_per_class: int | None = Field(default=None, ge=1)
 
     epochs: int = Field(ge=1)
     warmup_epochs: float = Field(default=4.0, ge=0)
@@ -69,6 +63,11 @@ class ClassificationRecipe(Recipe):
             raise ValueError(
                 f"warmup_epochs: {self.warmup_epochs:g} is more than epochs={self.epochs}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _images_can_be_made(self) -> Self:
+        self.data_settings()
         return self
 
     @property

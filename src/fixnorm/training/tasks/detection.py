@@ -34,7 +34,7 @@ _AUDITED = 96
 """Side of the images that the audit tries: what a layer depends on does not depend on it."""
 
 
-class DetectionRecipe(DenseRecipe):
+class DetectionRecipe(DenseRecipe, frozen=True):
     """A complete training of a detector."""
 
     task: Literal["detection"] = "detection"
@@ -52,8 +52,8 @@ class DetectionRecipe(DenseRecipe):
     ``convert`` weight-normalises it."""
 
     data: Literal["coco"] = "coco"
-    short_side: int = Field(default=800, ge=1)
-    max_side: int = Field(default=1333, ge=1)
+    short_side: int = 800
+    max_side: int = 1333
 
     def data_settings(self, *, skip_broken: bool = False) -> DetectionSettings:
         """What the data package needs to know."""

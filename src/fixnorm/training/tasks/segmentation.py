@@ -17,6 +17,7 @@ from fixnorm.data import (
     DenseSettings,
     Progress,
     SegmentationData,
+    SegmentationFields,
     SegmentationSettings,
     open_segmentation,
 )
@@ -35,7 +36,7 @@ _AUDITED = 65
 """Side of the images that the audit tries: what a layer depends on does not depend on it."""
 
 
-class SegmentationRecipe(DenseRecipe):
+class SegmentationRecipe(SegmentationFields, DenseRecipe, frozen=True):
     """A complete training of a segmenter."""
 
     task: Literal["segmentation"] = "segmentation"
@@ -46,10 +47,6 @@ class SegmentationRecipe(DenseRecipe):
     data: Literal["cityscapes"] = "cityscapes"
     crop: tuple[int, int] = (769, 769)
     """Height and width of training crops; validation sees whole images."""
-    scale: tuple[float, float] = (0.5, 2.0)
-    """Training images are resized by a factor between these."""
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     auxiliary: float = Field(default=0.4, ge=0)
     """Weight of the auxiliary head's loss."""
