@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm import recipes
-from fixnorm.groups import Method
+from fixnorm.methods import METHODS, MethodName
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.training import ClassificationRecipe, RunOptions, changed, train
 from fixnorm.training.view import ProgressView
@@ -39,7 +39,7 @@ COMMAND = "python benchmarks/beyond_cnns.py --data DIR --out RUNS --json results
 class Side:
     """One way to train, with where its search begins."""
 
-    method: Method
+    method: MethodName
     optimizer: str
     lrs: tuple[float, float, float]
     others: tuple[float, float, float]
@@ -53,7 +53,9 @@ class Side:
     @property
     def other(self) -> str:
         """The recipe's field that is tuned beside lr."""
-        return "alpha" if self.method == "fixnorm" else "weight_decay"
+        tuned = METHODS[self.method].tunes
+        assert tuned is not None
+        return tuned
 
 
 SIDES = (

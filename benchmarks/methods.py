@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from fixnorm import recipes
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.training import RunOptions, changed, train
 from fixnorm.training.tasks import METRICS
 from fixnorm.training.view import ProgressView
@@ -26,7 +26,7 @@ NOT_KEPT = {"recipe", "diverged", "epochs", "processes"}
 
 
 def run_all(
-    name: str, data: Path | None, out: Path, seeds: dict[Method, int]
+    name: str, data: Path | None, out: Path, seeds: dict[MethodName, int]
 ) -> list[dict[str, Any]]:
     """All seeds of each method, the first seed of all methods first."""
     results = []
@@ -67,12 +67,12 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def asked(text: str) -> tuple[Method, int | None]:
+def asked(text: str) -> tuple[MethodName, int | None]:
     """``fixnorm=3`` as a method and its number of seeds."""
     method, equals, count = text.partition("=")
-    if method not in get_args(Method) or (equals and not (count.isdecimal() and int(count))):
+    if method not in get_args(MethodName) or (equals and not (count.isdecimal() and int(count))):
         raise argparse.ArgumentTypeError(f"METHOD or METHOD=SEEDS but got {text!r}")
-    return cast(Method, method), int(count) if equals else None
+    return cast(MethodName, method), int(count) if equals else None
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
         "--methods",
         nargs="+",
         type=asked,
-        default=[asked(method) for method in get_args(Method)],
+        default=[asked(method) for method in get_args(MethodName)],
         metavar="METHOD[=SEEDS]",
         help="default: all, with --seeds seeds each",
     )

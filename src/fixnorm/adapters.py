@@ -26,7 +26,11 @@ def refuse_adapters() -> None:
 
 def adapters_of(model: nn.Module) -> list[str]:
     """Names of the adapters that a model has."""
-    return [n for n, m in model.named_modules() if "base_layer" in m._modules and _merges(m)]
+    return [
+        n
+        for n, m in model.named_modules()
+        if "base_layer" in dict(m.named_children()) and _merges(m)
+    ]
 
 
 def _merges(module: nn.Module) -> bool:

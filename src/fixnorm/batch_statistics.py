@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from fixnorm.checks import need_module
 from fixnorm.groups import unwrapped
+from fixnorm.internals import NormBase
 
 __all__ = ["update_statistics_"]
 
@@ -43,7 +43,7 @@ def update_statistics_(
     """
     need_module(model, "update_statistics_")
     model = unwrapped(model)
-    layers = [m for m in model.modules() if isinstance(m, _NormBase) and m.running_mean is not None]
+    layers = [m for m in model.modules() if isinstance(m, NormBase) and m.running_mean is not None]
     if not layers:
         return 0
     run = _run_on_input if run is None else run
@@ -82,7 +82,7 @@ def _run_on_input(model: nn.Module, batch: Any) -> Any:
 class _Weigher:
     """Gives a batch the weight of its values among all so far: momentum n / (n_1 + … + n)."""
 
-    def __init__(self, layer: _NormBase) -> None:
+    def __init__(self, layer: NormBase) -> None:
         self.layer = layer
         self.values = 0
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from fixnorm.internals import DispatchMode, is_view, tree_leaves
 
 
 def read_in_eval_outside_owner(twin: nn.Module, run: Callable[[nn.Module], Any]) -> set[str]:
@@ -37,16 +37,14 @@ def read_in_eval_outside_owner(twin: nn.Module, run: Callable[[nn.Module], Any])
     return reads.outside
 
 
-class _Reads(TorchDispatchMode):
+class _Reads(DispatchMode):
     """Sees weights as operands; modules are followed by their ``forward``, not by hooks.
 
     torch leaves its fast paths when a module has a hook or a function mode is on.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self, twin: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.outside: set[str] = set()
         self._running: list[nn.Module] = []
         self._names: dict[int, set[str]] = defaultdict(set)
@@ -59,10 +57,6 @@ class _Reads(TorchDispatchMode):
                     self._owners[key].add(module)
         for module in {owner for owners in self._owners.values() for owner in owners}:
             module.__dict__["forward"] = self._followed(module, module.forward)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to skip it torch would import its compiler, which takes seconds
 
     def _followed(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
@@ -79,19 +73,12 @@ class _Reads(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not _is_view(func):  # what reads the view is seen in its turn
+        if not is_view(func):  # what reads the view is seen in its turn
             for leaf in tree_leaves((args, kwargs)):
                 key = _storage(leaf) if isinstance(leaf, Tensor) else 0
                 if key in self._owners and self._owners[key].isdisjoint(self._running):
                     self.outside |= self._names[key]
         return func(*args, **kwargs)
-
-
-def _is_view(func: Any) -> bool:
-    schema = getattr(func, "_schema", None)  # an operator of operators has none
-    return schema is not None and any(
-        r.alias_info and not r.alias_info.is_write for r in schema.returns
-    )
 
 
 def _storage(tensor: Tensor) -> int:

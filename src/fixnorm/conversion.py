@@ -14,13 +14,13 @@ import difflib
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from torch import nn
 
 from fixnorm.adapters import adapters_of
 from fixnorm.checks import need_module
 from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch
+from fixnorm.internals import compiled_from
 from fixnorm.layers import (
     PLAIN,
     can_be_scaled,
@@ -31,12 +31,11 @@ from fixnorm.layers import (
     scale_,
 )
 from fixnorm.matrices import Matrix, matrices
+from fixnorm.methods import METHODS, Method, MethodName
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
 
 __all__ = ["Conversion", "Kept", "conversion_of", "convert", "forget_conversion"]
-
-ConvertMethod = Literal["fixnorm", "wn-fc", "algorithm1"]
 
 # Where a converted model keeps its Conversion; a plain attribute, so copies and pickles have it.
 _ATTRIBUTE = "_fixnorm_conversion"
@@ -64,7 +63,7 @@ class Head:
 class Conversion:
     """What ``convert`` did to a model. ``print`` it to read it."""
 
-    method: ConvertMethod
+    method: MethodName
     alpha: float | None
     heads: tuple[Head, ...]
     weight_normalised: tuple[str, ...]
@@ -78,10 +77,11 @@ class Conversion:
     """All weights of the converted model, by which a later change is noticed."""
 
     def __str__(self) -> str:
-        what = {"fixnorm": "capped scale", "wn-fc": "free scale", "algorithm1": "left plain"}
+        what = {"capped": "capped scale", "free": "free scale", "plain": "left plain"}
+        kind = what[METHODS[self.method].head]
         lines = [f"method {self.method}: the norm of {len(self.fixed)} weights will be fixed"]
         for head in self.heads:
-            line = f"  head {head.name}: {what[self.method]}, ‖W‖ = {head.g:.3g}"
+            line = f"  head {head.name}: {kind}, ‖W‖ = {head.g:.3g}"
             if head.cap is not None:
                 state = "at the cap from the start" if head.g >= head.cap else "under the cap"
                 line += f", cap α√C = {head.cap:.3g} (g/cap = {head.g / head.cap:.2f}, {state})"
@@ -102,7 +102,7 @@ def convert(
     model: nn.Module,
     *,
     alpha: float | None = None,
-    method: ConvertMethod = "fixnorm",
+    method: MethodName = "fixnorm",
     sample: Sample | None = None,
     head: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] = (),
@@ -124,13 +124,13 @@ def convert(
     Returns:
         What was changed, what was kept and why. If anything is refused, the model is as before.
     """
-    _check_arguments(model, method)
+    of = _checked_method(model, method)
     given = None if head is None else _names(model, head, "head")
-    _check_alpha(alpha, method, headless=given == ())
+    _check_alpha(alpha, of, headless=given == ())
     excluded = _names(model, exclude, "exclude")
     audited = audit(model, sample)
     modules = dict(model.named_modules(remove_duplicate=False))
-    heads = _heads(model, audited, given, method, excluded)
+    heads = _heads(model, audited, given, of, excluded)
 
     scaled: dict[str, list[str]] = {}
     """The layers to be scaled, by the name of their weight."""
@@ -149,7 +149,7 @@ def convert(
             unused.append(row.name)
         if row.role in ("free", "unused"):
             continue
-        if at_the_head and method == "algorithm1":
+        if at_the_head and not of.converts:
             continue
         if at_the_head:
             _refuse_tied_head(at_the_head[0], owners, heads, modules)
@@ -203,17 +203,19 @@ def forget_conversion(model: nn.Module) -> None:
         module.__dict__.pop(_ATTRIBUTE, None)
 
 
-def _check_arguments(model: nn.Module, method: str) -> None:
+def _checked_method(model: nn.Module, name: MethodName) -> Method:
     need_module(model, "convert")
-    if method not in get_args(ConvertMethod):
+    method = METHODS.get(name) if isinstance(name, str) else None
+    if method is None or not method.fixes:
+        fixing = ", ".join(known.name for known in METHODS.values() if known.fixes)
         raise ValueError(
-            f"method must be one of {', '.join(get_args(ConvertMethod))} but got {method!r}"
-            + ("; plain weight decay needs no convert" if method == "weight-decay" else "")
+            f"method must be one of {fixing} but got {name!r}"
+            + ("; plain weight decay needs no convert" if method else "")
         )
     wrapper = type(model).__name__
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise ValueError(f"convert the model first, then wrap it in {wrapper}")
-    if hasattr(model, "_orig_mod"):
+    if compiled_from(model) is not None:
         raise ValueError("convert the model first, then torch.compile it")
     if adapters := adapters_of(model):
         raise ValueError(
@@ -225,13 +227,14 @@ def _check_arguments(model: nn.Module, method: str) -> None:
             "the model is converted already; set layer.alpha to change a cap, "
             "or fixnorm.fold(model) to start again"
         )
+    return method
 
 
-def _check_alpha(alpha: float | None, method: str, *, headless: bool) -> None:
-    if method == "fixnorm" and alpha is None and not headless:
-        raise ValueError("method 'fixnorm' needs a cap: fixnorm.convert(model, alpha=1.0)")
-    if method != "fixnorm" and alpha is not None:
-        raise ValueError(f"method {method!r} has no cap: leave alpha={alpha} out")
+def _check_alpha(alpha: float | None, method: Method, *, headless: bool) -> None:
+    if method.caps and alpha is None and not headless:
+        raise ValueError(f"method {method.name!r} needs a cap: fixnorm.convert(model, alpha=1.0)")
+    if not method.caps and alpha is not None:
+        raise ValueError(f"method {method.name!r} has no cap: leave alpha={alpha} out")
     if alpha is not None:
         checked_alpha(alpha)
 
@@ -258,7 +261,7 @@ def _heads(
     model: nn.Module,
     audited: Audit,
     given: tuple[str, ...] | None,
-    method: str,
+    method: Method,
     excluded: tuple[str, ...],
 ) -> dict[str, nn.Module]:
     """The head layers by name: those given, otherwise those measured."""
@@ -281,7 +284,7 @@ def _heads(
     heads = {}
     for name in names:
         layer = model.get_submodule(name)
-        if method == "algorithm1" and isinstance(getattr(layer, "weight", None), nn.Parameter):
+        if not method.converts and isinstance(getattr(layer, "weight", None), nn.Parameter):
             heads[name] = layer  # it stays as it is, whatever it is
             continue
         if not can_be_scaled(layer):

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from fixnorm.checks import need_module
 from fixnorm.conversion import forget_conversion
 from fixnorm.fast_paths import restore_fast_paths
+from fixnorm.internals import metadata_of, set_metadata
 from fixnorm.layers import (
     CAP,
     checked_alpha,
@@ -62,11 +63,10 @@ def refuse_untying(model: nn.Module) -> None:
     """Raise if a scaled layer shares its weight with one that does not apply the same scale."""
     owners: dict[int, dict[str, Tensor | None]] = defaultdict(dict)
     for name, module in model.named_modules():
-        for own, parameter in module._parameters.items():
-            if parameter is not None:
-                scaled = is_scaled(module) and own == "weight"
-                scale = whole(module.effective_scale()) if scaled else None
-                owners[id(parameter)][_join(name, own)] = scale
+        for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            scaled = is_scaled(module) and own == "weight"
+            scale = whole(module.effective_scale()) if scaled else None
+            owners[id(parameter)][_join(name, own)] = scale
     for scales in owners.values():
         _refuse_other_scales(scales)
 
@@ -100,7 +100,7 @@ def fold_state_dict(
 
 def saved_caps(state: Mapping[str, Any]) -> dict[str, float]:
     """The caps of the scaled layers, as far as the state dict says them."""
-    metadata: Mapping[str, Mapping[str, Any]] = getattr(state, "_metadata", None) or {}
+    metadata = metadata_of(state) or {}
     return {
         name: float(about[CAP])
         for name, about in metadata.items()
@@ -194,10 +194,10 @@ def fold_with(state: Mapping[str, Any], caps: Mapping[str, float]) -> dict[str, 
         for key, value in state.items()
         if not (key.rpartition(".")[2] == "g" and key.rpartition(".")[0] in caps)
     )
-    metadata = getattr(state, "_metadata", None)
+    metadata = metadata_of(state)
     if metadata is not None:
         rest = {n: {k: v for k, v in about.items() if k != CAP} for n, about in metadata.items()}
-        folded._metadata = OrderedDict(rest)  # type: ignore[attr-defined]
+        set_metadata(folded, OrderedDict(rest))
     return folded
 
 
@@ -228,8 +228,7 @@ def _fold_in_place(
         if key not in folded:
             del state[key]
     state.update(folded)
-    if hasattr(folded, "_metadata"):
-        state._metadata = folded._metadata  # type: ignore[attr-defined]
+    set_metadata(state, metadata_of(folded))
 
 
 def _scale(state: Mapping[str, Any], name: str, cap: float) -> Tensor:

@@ -19,12 +19,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from fixnorm.checks import need_module
 from fixnorm.conversion import Conversion, conversion_of
+from fixnorm.internals import compiled_from
 from fixnorm.matrices import matrices, parameters_by_name
+from fixnorm.methods import METHODS, Method, MethodName, method_named
 from fixnorm.roles import Sample, audit
 
-__all__ = ["FIXED", "SPHERE", "TARGET", "Method", "Scope", "fixed_weights", "param_groups"]
+__all__ = ["FIXED", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
 
-Method = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
 Scope = Literal["global", "layer"]
 
 TARGET = "fixnorm_target"
@@ -48,7 +49,7 @@ def param_groups(
     model: nn.Module,
     *,
     scope: Scope = "global",
-    method: Method | None = None,
+    method: MethodName | None = None,
     weight_decay: float = 0.0,
     sample: Sample | None = None,
     beside: Optimizer | None = None,
@@ -75,7 +76,8 @@ def param_groups(
         Groups that hold every trainable parameter of the model once.
     """
     model = _checked_model(model)
-    if method != "weight-decay" and (part := _converted_part(model)) is not model:
+    asked = None if method is None else method_named(method)
+    if (asked is None or asked.fixes) and (part := _converted_part(model)) is not model:
         groups = param_groups(
             part,
             scope=scope,
@@ -87,20 +89,20 @@ def param_groups(
         return groups + _other_groups(model, groups, weight_decay, beside)
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
-    method = _checked_method(model, method)
-    _check_decay(weight_decay, method)
+    of = _checked_method(model, asked)
+    _check_decay(weight_decay, of)
     parameters = parameters_by_name(model)
     trainable = {n: p for n, p in parameters.items() if p.requires_grad}
     if beside is not None:
         held = {id(p) for group in _groups_of(beside) for p in group["params"]}
         trainable = {n: p for n, p in trainable.items() if id(p) not in held}
-    to_fix = _fixed_names(model, method, sample)
+    to_fix = _fixed_names(model, of, sample)
     for name in to_fix:
         _origins[parameters[name]] = Origin(weakref.ref(model), name, to_fix)
     fixed = [name for name in to_fix if name in trainable]
-    if not fixed and method != "weight-decay" and beside is None:
+    if not fixed and of.fixes and beside is None:
         raise ValueError("no trainable weight of the model is fixed: nothing for FixNorm to do")
-    decayed = _decayed_names(model, trainable, fixed) if method in _DECAYING else []
+    decayed = _decayed_names(model, trainable, fixed) if of.decays else []
     rest = [name for name in trainable if name not in {*fixed, *decayed}]
 
     groups = []
@@ -115,15 +117,12 @@ def param_groups(
     return groups
 
 
-_DECAYING = ("algorithm1", "weight-decay")
-
-
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module under DDP and ``torch.compile``."""
     while True:
         if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+        elif (inner := compiled_from(model)) is not None:
             model = inner
         else:
             return model
@@ -198,10 +197,11 @@ def _check_decay(weight_decay: float, method: Method) -> None:
     number = isinstance(weight_decay, int | float) and not isinstance(weight_decay, bool)
     if not number or not 0 <= weight_decay < float("inf"):
         raise ValueError(f"weight_decay must be a number of 0 or more but got {weight_decay!r}")
-    if weight_decay and method in ("fixnorm", "wn-fc"):
+    if weight_decay and not method.decays:
+        decaying = " or ".join(repr(known.name) for known in METHODS.values() if known.decays)
         raise ValueError(
-            f"method {method!r} has no weight decay but got weight_decay={weight_decay}; leave it "
-            "out, or use method='algorithm1' or 'weight-decay'"
+            f"method {method.name!r} has no weight decay but got weight_decay={weight_decay}; "
+            f"leave it out, or use method={decaying}"
         )
 
 
@@ -220,25 +220,23 @@ def _checked_method(model: nn.Module, method: Method | None) -> Method:
                 "the model is not converted: call fixnorm.convert(model, alpha=...) first, then "
                 "param_groups and the optimizer"
             )
-        return conversion.method
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
-    if method in ("fixnorm", "wn-fc") and conversion is None:
-        alpha = ", alpha=..." if method == "fixnorm" else ""
+        return METHODS[conversion.method]
+    if method.converts and conversion is None:
+        alpha = ", alpha=..." if method.caps else ""
         raise ValueError(
-            f"method {method!r} needs a converted model: call "
-            f"fixnorm.convert(model, method={method!r}{alpha}) first"
+            f"method {method.name!r} needs a converted model: call "
+            f"fixnorm.convert(model, method={method.name!r}{alpha}) first"
         )
-    if method != "weight-decay" and conversion is not None and conversion.method != method:
+    if method.fixes and conversion is not None and conversion.method != method.name:
         raise ValueError(
             f"the model was converted for method {conversion.method!r} but param_groups got "
-            f"{method!r}; convert it with method={method!r}"
+            f"{method.name!r}; convert it with method={method.name!r}"
         )
     return method
 
 
 def _fixed_names(model: nn.Module, method: Method, sample: Sample | None) -> tuple[str, ...]:
-    if method == "weight-decay":
+    if not method.fixes:
         return ()
     conversion = conversion_of(model)
     return conversion.fixed if conversion else audit(model, sample).names("fixed")

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from fixnorm.angles import Snapshot, snapshot, turned
 from fixnorm.checks import need_optimizer
 from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
+from fixnorm.internals import call_step_hooks, version_of
 from fixnorm.norm import multiply_, rescale_
 from fixnorm.positions import copies
 from fixnorm.spheres import Sphere, set_targets, spheres
@@ -158,7 +159,7 @@ class Handle:
             if any(member.optimizer is optimizer for member in sphere.members)
         }
         self._still = {
-            id(weight): weight._version
+            id(weight): version_of(weight)
             for sphere in self._under_way.values()
             for weight in sphere.weights
             if weight.grad is None
@@ -193,7 +194,7 @@ class Handle:
         It has a gradient, or had one before the step, or was written to by the step.
         """
         had_none = self._still.get(id(weight))
-        return weight.requires_grad and (weight.grad is not None or had_none != weight._version)
+        return weight.requires_grad and (weight.grad is not None or had_none != version_of(weight))
 
     def _regroup(self, optimizer: Optimizer) -> None:
         """Groups have joined since the last step, or a loaded state has brought others."""
@@ -280,7 +281,7 @@ def _lr(group: dict[str, Any]) -> float | Tensor:
 def _unwrapped(optimizer: Optimizer) -> Optimizer:
     """The optimizer that steps: some trainers wrap it in a class without hooks."""
     need_optimizer(optimizer, "attach", hint="; a wrapper that is none cannot be followed")
-    while not hasattr(optimizer, "_optimizer_step_post_hooks"):
+    while not _takes_hooks(optimizer):
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, Optimizer):
             raise TypeError(
@@ -288,6 +289,14 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
             )
         optimizer = inner
     return optimizer
+
+
+def _takes_hooks(optimizer: Optimizer) -> bool:
+    try:
+        optimizer.register_step_post_hook(lambda *_: None).remove()
+    except AttributeError:  # a wrapper that skips Optimizer.__init__
+        return False
+    return True
 
 
 def _make_step_call_hooks(optimizer: Optimizer) -> None:
@@ -302,7 +311,7 @@ def _make_step_call_hooks(optimizer: Optimizer) -> None:
             f"the step of {type(optimizer).__name__} was wrapped before it could call hooks: "
             "attach the optimizer first, then build its scheduler"
         )
-    optimizer._patch_step_function()
+    call_step_hooks(optimizer)
 
 
 def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from fixnorm.internals import convolve, metadata_of, transposed_padding
 from fixnorm.norm import frobenius, is_sharded, joint_norm
 
 __all__ = [
@@ -77,7 +78,7 @@ class _Scaled(nn.Module):
     def reset_parameters(self) -> None:
         """Initialise as the plain layer does, with g = ‖W‖."""
         super().reset_parameters()  # type: ignore[misc]
-        if "g" in self._parameters:
+        if hasattr(self, "g"):
             with torch.no_grad():
                 self.g.copy_(frobenius(self.weight))
         else:  # the plain layer's constructor comes here first
@@ -98,7 +99,7 @@ class _Scaled(nn.Module):
     ) -> None:
         """Note the cap in the state dict's metadata: without it the scale cannot be folded in."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        metadata = getattr(destination, "_metadata", None)
+        metadata = metadata_of(destination)
         if metadata is not None:
             cap = self.cap if is_capped(self) else math.inf
             metadata.setdefault(prefix[:-1], {})[CAP] = cap
@@ -157,8 +158,7 @@ class _ScaledConv(_Scaled):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer."""
-        output: Tensor = self._conv_forward(input, self.effective_weight(), self.bias)  # type: ignore[operator]
-        return output
+        return convolve(self, input, self.effective_weight())
 
 
 class _ScaledConvTranspose(_Scaled):
@@ -169,15 +169,13 @@ class _ScaledConvTranspose(_Scaled):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Apply the layer."""
         layer: Any = self
-        size = (layer.stride, layer.padding, layer.kernel_size, len(layer.kernel_size))
-        extra = layer._output_padding(input, output_size, *size, layer.dilation)
         return type(self)._apply_transposed(
             input,
             self.effective_weight(),
             layer.bias,
             layer.stride,
             layer.padding,
-            extra,
+            transposed_padding(self, input, output_size),
             layer.groups,
             layer.dilation,
         )
@@ -274,7 +272,15 @@ _CAPPED: dict[type[nn.Module], type[_Capped]] = {
     nn.ConvTranspose2d: FixNormConvTranspose2d,
     nn.ConvTranspose3d: FixNormConvTranspose3d,
 }
-PLAIN = tuple(_SCALED)
+CONVOLUTIONS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+PLAIN = (nn.Linear, *CONVOLUTIONS)
 """The plain layers that have a scaled form."""
 
 
@@ -373,7 +379,7 @@ def _computes_like(base: type[nn.Module], layer: nn.Module) -> bool:
     assert isinstance(weight, Tensor)
     for size in (15, 16):
         shape: tuple[int, ...] = (size, weight.shape[1])
-        if isinstance(layer, nn.modules.conv._ConvNd):
+        if isinstance(layer, CONVOLUTIONS):
             shape = (1, layer.in_channels, *[size] * len(layer.kernel_size))
         x = torch.linspace(-1, 1, math.prod(shape)).to(weight).reshape(shape)
         try:

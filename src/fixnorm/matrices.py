@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from fixnorm.internals import WRAPPERS
 from fixnorm.roles import is_vector
 
 __all__ = ["Matrix", "matrices", "parameters_by_name"]
@@ -36,14 +37,10 @@ def parameters_by_name(model: nn.Module, *, tied: bool = False) -> dict[str, nn.
     """
     found = {}
     for name, parameter in model.named_parameters(remove_duplicate=not tied):
-        for wrapper in _WRAPPERS:
+        for wrapper in WRAPPERS:
             name = name.replace(wrapper, "")
         found[name] = parameter
     return found
-
-
-_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
-"""Parts of a name that torch.compile and activation checkpointing of a submodule put in."""
 
 
 def matrices(model: nn.Module) -> Iterator[Matrix]:

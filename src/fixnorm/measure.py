@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
+from fixnorm.internals import MODULE_PARTS, tree_leaves, tree_map
 from fixnorm.norm import frobenius
 
 Run = Callable[[nn.Module], Any]
@@ -60,7 +60,7 @@ def _uncopiable(model: nn.Module) -> str:
     """The attribute that cannot be copied, if it can be told."""
     for name, module in model.named_modules():
         for own, value in vars(module).items():
-            if own in ("_modules", "_parameters", "_buffers"):
+            if own in MODULE_PARTS:
                 continue
             try:
                 copy.deepcopy(value)

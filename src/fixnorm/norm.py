@@ -25,6 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fixnorm.internals import foreach_mul_, foreach_norm
+
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
@@ -69,7 +71,7 @@ def rescale_(
 def multiply_(tensors: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply plain tensors in place by one number that stays on its device."""
     for device, same_device in _by_device(tensors).items():
-        torch._foreach_mul_(same_device, factor.to(device, non_blocking=True))
+        foreach_mul_(same_device, factor.to(device, non_blocking=True))
 
 
 def _factor_beside(norms: Tensor, target: float, moved: Sequence[bool]) -> Tensor:
@@ -144,7 +146,7 @@ def _local_norms(weights: Sequence[Tensor]) -> Tensor:
     )
     norms: dict[int, Tensor] = {}
     for same_device in _by_device(weights).values():
-        found = torch._foreach_norm(same_device, 2, dtype=accumulate)
+        found = foreach_norm(same_device, accumulate)
         norms |= {id(w): norm for w, norm in zip(same_device, found, strict=True)}
     return torch.stack([norms[id(w)].to(home, non_blocking=True) for w in weights])
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from fixnorm.bypass import read_in_eval_outside_owner
 from fixnorm.checks import need_module
+from fixnorm.layers import PLAIN
 from fixnorm.measure import Measured, Run, measure, prepared_copy
 from fixnorm.norm import is_sharded
 from fixnorm.original import RanTheOriginal, refusing_to_run
@@ -290,8 +291,7 @@ def _names(model: nn.Module) -> dict[nn.Parameter, tuple[str, ...]]:
 
 # Layers whose weights are matrices or kernels, also those with one output or one input.
 _LAYERS = (
-    nn.Linear,
-    nn.modules.conv._ConvNd,
+    *PLAIN,
     nn.Bilinear,
     nn.RNNBase,
     nn.RNNCellBase,

@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+
+from fixnorm.internals import NormBase
+from fixnorm.layers import CONVOLUTIONS
 
 # Enough examples that a norm over the batch alone is no sign function.
 _BATCH = 4
@@ -78,7 +80,7 @@ def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
         yield (first.in_features,)
     elif isinstance(first, nn.RNNBase):
         yield (8, first.input_size)
-    elif isinstance(first, nn.modules.conv._ConvNd):
+    elif isinstance(first, CONVOLUTIONS):
         sides = next(sides for kind, sides in _SIDES.items() if isinstance(first, kind))
         for side in sides:
             yield (first.in_channels, *[side] * len(first.kernel_size))
@@ -111,4 +113,4 @@ def starved_layers(model: nn.Module, run: Callable[[nn.Module], Any]) -> int:
 def _looks_over_positions(module: nn.Module) -> bool:
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return max(module.kernel_size) > 1
-    return isinstance(module, _NormBase | nn.GroupNorm)
+    return isinstance(module, NormBase | nn.GroupNorm)

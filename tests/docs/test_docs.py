@@ -13,7 +13,7 @@ import pytest
 from fixnorm import recipes
 from fixnorm.evidence.cost import Counter
 from fixnorm.tuning.estimate import training_images
-from helpers.pages import PAGES, README, ROOT, blocks
+from helpers.pages import PAGES, ROOT, blocks
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -23,7 +23,7 @@ def test_scripts_that_commands_name_are_there(page: Path) -> None:
 
 
 def test_the_map_of_the_code_is_the_code() -> None:
-    (drawn,) = [block for block in blocks(README, "") if block.startswith("src/fixnorm/")]
+    (drawn,) = blocks(ROOT / "docs/code.md", "")
     names = {line.split()[0].rstrip("/") for line in drawn.splitlines()[1:]}
     package = ROOT / "src/fixnorm"
     assert {name for name in names if not any(package.rglob(name))} == set()

@@ -49,3 +49,7 @@ def test_diff_is_the_three_lines(page: Path) -> None:
 
 def test_first_screen_is_at_most_forty_lines() -> None:
     assert README.read_text().splitlines().index("## Under the hood") <= 40
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 150

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fixnorm import recipes
 from fixnorm.data import Data, open_data
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.view import View
 
@@ -23,7 +23,7 @@ NO_BATCH_STATISTICS = "timm/test_efficientnet_gn"
 
 def small(**changes: Any) -> Recipe:
     """Six steps."""
-    method: Method = changes.pop("method", "fixnorm")
+    method: MethodName = changes.pop("method", "fixnorm")
     fields: dict[str, Any] = {
         "epochs": 3,
         "warmup_epochs": 1,

@@ -8,11 +8,11 @@ import pytest
 
 from fixnorm import recipes
 from fixnorm.data.transforms import policy
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.recipes.cost import cost
 from fixnorm.training.tasks import recipe_from_dict
 
-METHODS = get_args(Method)
+METHODS = get_args(MethodName)
 # What a method may change; the rest of a recipe is the same training.
 OF_THE_METHOD = {"method", "lr", "alpha", "weight_decay"}
 
@@ -40,7 +40,7 @@ def test_names_are_all_groups_in_order() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", recipes.names())
-def test_every_method_is_complete(name: str, method: Method) -> None:
+def test_every_method_is_complete(name: str, method: MethodName) -> None:
     recipe, fixnorm = recipes.get(name, method), recipes.get(name)
     assert (recipe.name, recipe.method) == (name, method)
     assert (recipe.alpha is None) == (method != "fixnorm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fixnorm import recipes
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.recipes.cost import cost
 
 # name: epochs, top-1, top-1 (ref.), params in M, multiply-adds in M, lr, alpha
@@ -94,7 +94,7 @@ def test_the_others_take_fixnorms_learning_rate(name: str) -> None:
 
 @pytest.mark.parametrize("name", SECTION_2)
 @pytest.mark.parametrize("method", ["fixnorm", "weight-decay"])
-def test_section_2_has_no_printed_accuracy(name: str, method: Method) -> None:
+def test_section_2_has_no_printed_accuracy(name: str, method: MethodName) -> None:
     recipe = recipes.get(name, method)
     assert recipe.epochs == SECTION_2[name]
     assert recipe.model == "resnet50"

@@ -14,8 +14,9 @@ from PIL import Image
 
 import fixnorm
 from fixnorm import recipes
-from fixnorm.groups import TARGET, Method
+from fixnorm.groups import TARGET
 from fixnorm.layers import is_capped, is_scaled
+from fixnorm.methods import MethodName
 from fixnorm.models.detectors import CLASSIFIER
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
@@ -32,7 +33,7 @@ from helpers.runs import Nursery, Outcome, nursery, same, steps_saved, until
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
-METHODS: tuple[Method, ...] = ("fixnorm", "wn-fc", "algorithm1", "weight-decay")
+METHODS: tuple[MethodName, ...] = ("fixnorm", "wn-fc", "algorithm1", "weight-decay")
 METRIC = {"segmentation": "miou", "detection": "ap"}
 
 
@@ -51,7 +52,7 @@ def recipe(request: pytest.FixtureRequest) -> Recipe:
     return made
 
 
-def by_method(recipe: Recipe, method: Method) -> Recipe:
+def by_method(recipe: Recipe, method: MethodName) -> Recipe:
     decay = {} if method in ("fixnorm", "wn-fc") else {"weight_decay": 1e-3}
     return changed(recipe, method=method, **decay)
 
@@ -83,7 +84,7 @@ def scored(recipe: Recipe, model: torch.nn.Module, data: Path) -> float:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains(
-    recipe: Recipe, method: Method, sets: dict[str, Path], tmp_path: Path
+    recipe: Recipe, method: MethodName, sets: dict[str, Path], tmp_path: Path
 ) -> None:
     recipe, data = by_method(recipe, method), sets[recipe.task]
     result = train(recipe, data=data, out=tmp_path / "run", options=RunOptions(tensorboard=False))
@@ -106,7 +107,7 @@ def test_every_method_trains(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_conv_is_left_whose_scale_matters(recipe: Recipe, method: Method, sets) -> None:
+def test_no_conv_is_left_whose_scale_matters(recipe: Recipe, method: MethodName, sets) -> None:
     """But for the plain heads of Algorithm 1, and what plain weight decay leaves as it is."""
     recipe = by_method(recipe, method)
     task = task_of(recipe)
@@ -357,7 +358,7 @@ def test_loader_processes_change_nothing(
 @pytest.mark.parametrize("method", ["fixnorm", "weight-decay"])
 @pytest.mark.parametrize("name", ["cityscapes-baseoc-r101", "coco-retinanet-r50"])
 def test_the_papers_recipes_take_a_step(
-    name: str, method: Method, sets: dict[str, Path], tmp_path: Path
+    name: str, method: MethodName, sets: dict[str, Path], tmp_path: Path
 ) -> None:
     """On small images and from random weights; the models are the paper's."""
     recipe = recipes.get(name, method)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.commands import run
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.models import features_and_logits
 from fixnorm.norm import weight_norms
 from fixnorm.training import changed, loop, train
@@ -227,10 +227,10 @@ def test_scope_layer_fixes_the_norm_of_every_weight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", get_args(MethodName))
 @pytest.mark.parametrize("model", ["digits-resnet", "tinynet-se"])
 def test_no_bias_and_no_norm_affine_is_ever_decayed(
-    method: Method, optimizer: str, model: str
+    method: MethodName, optimizer: str, model: str
 ) -> None:
     recipe = small(method=method, optimizer=optimizer, model=model, image_size=32)
     trainee = build(recipe, digits(recipe), ALONE)

@@ -23,7 +23,7 @@ import fixnorm
 from fixnorm import recipes
 from fixnorm.commands import run
 from fixnorm.data import Data, open_data
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.norm import joint_norm
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.checkpoint import read
@@ -31,7 +31,7 @@ from fixnorm.training.distributed import World
 from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[MethodName, ...] = get_args(MethodName)
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 STEPS = 1442 // 128
 """Of an epoch: the images that do not fill a batch are left out."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
 from fixnorm import recipes
-from fixnorm.groups import Method
+from fixnorm.methods import method_named
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
 from fixnorm.training.distributed import speaks
@@ -82,9 +82,8 @@ def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     if method is not None and "method" in changes:
         raise ValueError(f"--method {method} and --set method={changes['method']}: give one")
     method = changes.pop("method", method)
-    if method is not None and method not in get_args(Method):
-        raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
-    return changed(recipes.get(name, cast(Method | None, method)), **changes)
+    named = None if method is None else method_named(method).name
+    return changed(recipes.get(name, named), **changes)
 
 
 def summary(result: dict[str, Any], folder: Path) -> str:

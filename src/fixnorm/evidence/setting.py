@@ -8,7 +8,7 @@ from typing import Any
 
 from fixnorm import recipes
 from fixnorm.evidence.training import Training
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.plan import PAPER, SearchSpace
@@ -39,7 +39,7 @@ class Setting:
     """Of lr and weight decay."""
 
     def training(
-        self, method: Method, *, seed: int, fraction: float = 1.0, **numbers: Any
+        self, method: MethodName, *, seed: int, fraction: float = 1.0, **numbers: Any
     ) -> Training:
         """One of its trainings; numbers that are none stay as the recipe has them."""
         base = self.recipe_for(method)
@@ -55,7 +55,7 @@ class Setting:
             cost=length / base.length,
         )
 
-    def recipe_for(self, method: Method) -> Recipe:
+    def recipe_for(self, method: MethodName) -> Recipe:
         """The recipe of a method as it stands."""
         return changed(recipes.get(self.recipe, method), **self.changes)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm import recipes
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.training.outcome import RunResult, read_result
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.table import read_table
@@ -31,7 +31,7 @@ class Training:
 
     base: str
     """The recipe's name."""
-    method: Method
+    method: MethodName
     changes: tuple[tuple[str, Any], ...]
     data: str | None
     """The name of the data's folder."""

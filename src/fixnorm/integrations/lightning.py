@@ -12,6 +12,7 @@ from fixnorm.groups import TARGET
 from fixnorm.hook import Handle, attach, handle_of
 from fixnorm.integrations.needs import missing
 from fixnorm.integrations.scalars import scalars
+from fixnorm.internals import lightning_logs_now
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -83,7 +84,7 @@ class FixNormCallback(Callback):  # type: ignore[misc]
     ) -> None:
         """Log when the trainer does. While gradients accumulate there is nothing new."""
         stepped = trainer.global_step != self._logged
-        if stepped and trainer._logger_connector.should_update_logs:
+        if stepped and lightning_logs_now(trainer):
             self._logged = trainer.global_step
             pl_module.log_dict(self._scalars(), on_step=True, on_epoch=False)
 

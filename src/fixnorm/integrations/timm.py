@@ -7,9 +7,10 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.groups import Scope, param_groups
 from fixnorm.hook import attach
 from fixnorm.integrations.needs import missing
+from fixnorm.methods import METHODS, MethodName
 from fixnorm.roles import Sample
 
 try:
@@ -31,7 +32,7 @@ def create_optimizer_v2(
     momentum: float = 0.9,
     *,
     scope: Scope = "global",
-    method: Method | None = None,
+    method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
     **options: Any,
@@ -66,6 +67,6 @@ def create_optimizer_v2(
     optimizer: Optimizer = optim.create_optimizer_v2(
         groups, opt=opt, lr=lr, weight_decay=0.0, momentum=momentum, **options
     )
-    if method != "weight-decay":
+    if method is None or METHODS[method].fixes:
         attach(optimizer, angle_every=angle_every)
     return optimizer

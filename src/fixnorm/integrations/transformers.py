@@ -16,11 +16,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fixnorm.folding import folded_state_dicts, refuse_untying
-from fixnorm.groups import Method, Scope, param_groups
+from fixnorm.groups import Scope, param_groups
 from fixnorm.hook import Handle, handle_of
 from fixnorm.hook import attach as attach_optimizer
 from fixnorm.integrations.needs import missing
 from fixnorm.integrations.scalars import scalars
+from fixnorm.methods import MethodName
 from fixnorm.roles import Sample
 
 try:
@@ -41,7 +42,7 @@ def attach(
     trainer: Trainer,
     *,
     scope: Scope = "global",
-    method: Method | None = None,
+    method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
     fold_on_save: bool = True,
@@ -98,7 +99,7 @@ def create_optimizer(
     args: TrainingArguments,
     *,
     scope: Scope = "global",
-    method: Method | None = None,
+    method: MethodName | None = None,
     sample: Sample | None = None,
     **options: Any,
 ) -> Optimizer:

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fixnorm.internals import flops_of_convolutions
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -40,10 +42,9 @@ def count(model: nn.Module, input_size: tuple[int, int, int]) -> Counts:
     with _eval_mode(model), _attention_in_parts(), torch.no_grad(), counter:
         model(image)
     flops = counter.get_flop_counts().get("Global", {})
-    conv = flops.get(torch.ops.aten.convolution, 0) + flops.get(torch.ops.aten._convolution, 0)
     return Counts(
         params=sum(p.numel() for p in model.parameters()),
-        conv_macs=conv // 2,
+        conv_macs=flops_of_convolutions(flops) // 2,
         macs=sum(flops.values()) // 2,
     )
 

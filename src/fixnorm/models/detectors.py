@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from fixnorm.internals import use_smooth_l1
 from fixnorm.models.extra import need_torchvision
 
 __all__ = ["CLASSIFIER", "create_detector"]
@@ -77,7 +78,7 @@ def create_detector(
         max_size=long_side,
     )
     # torchvision's default is L1; the paper has the standard smooth one (β = 1).
-    model.head.regression_head._loss_type = "smooth_l1"  # type: ignore[union-attr]
+    use_smooth_l1(model)
     if he_subnets:
         _initialise_as_he(model)
     return model

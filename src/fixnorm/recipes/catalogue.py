@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import get_args
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName, method_named
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
 from fixnorm.recipes.small import SMALL
@@ -15,7 +14,7 @@ from fixnorm.training.recipe import Recipe
 
 __all__ = ["get", "groups", "names"]
 
-_GROUPS: dict[str, tuple[Callable[[Method], Recipe], ...]] = {
+_GROUPS: dict[str, tuple[Callable[[MethodName], Recipe], ...]] = {
     "Table 2": TABLE_2,
     "section 2": SECTION_2,
     "appendix": APPENDIX,
@@ -34,7 +33,7 @@ def groups() -> dict[str, tuple[str, ...]]:
     return {group: tuple(row("fixnorm").name for row in rows) for group, rows in _GROUPS.items()}
 
 
-def get(name: str, method: Method | None = None) -> Recipe:
+def get(name: str, method: MethodName | None = None) -> Recipe:
     """The recipe of that name; no method is ``fixnorm``.
 
     Each method has settings of its own: ask for it here rather than change it afterwards.
@@ -47,7 +46,4 @@ def get(name: str, method: Method | None = None) -> Recipe:
         near = get_close_matches(str(name).lower(), names(), n=4, cutoff=0.5)
         hint = f"nearest are {', '.join(near)}" if near else f"one of {', '.join(names())}"
         raise ValueError(f"unknown recipe {name!r}: {hint}")
-    method = method or "fixnorm"
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {', '.join(get_args(Method))} but got {method!r}")
-    return row(method)
+    return row(method_named(method or "fixnorm").name)

@@ -16,7 +16,7 @@ is meant for pretrained backbones.
 
 from __future__ import annotations
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.models.backbones import PRETRAINED
 from fixnorm.recipes.methods import Baseline, by_method
 from fixnorm.training import DetectionRecipe, SegmentationRecipe, changed
@@ -25,7 +25,7 @@ _CITYSCAPES = Baseline(lr=0.01, weight_decay=5e-4)
 _COCO = Baseline(lr=0.01, weight_decay=1e-4)
 
 
-def cityscapes_baseoc_r101(method: Method = "fixnorm") -> SegmentationRecipe:
+def cityscapes_baseoc_r101(method: MethodName = "fixnorm") -> SegmentationRecipe:
     """ResNet-101 with Base-OC on Cityscapes, poly schedule."""
     recipe = SegmentationRecipe(
         name="cityscapes-baseoc-r101",
@@ -44,7 +44,7 @@ def cityscapes_baseoc_r101(method: Method = "fixnorm") -> SegmentationRecipe:
     return by_method(recipe, method, _CITYSCAPES)
 
 
-def cityscapes_baseoc_r101_cosine(method: Method = "fixnorm") -> SegmentationRecipe:
+def cityscapes_baseoc_r101_cosine(method: MethodName = "fixnorm") -> SegmentationRecipe:
     """The same with a cosine schedule."""
     recipe = changed(
         cityscapes_baseoc_r101(),
@@ -57,7 +57,7 @@ def cityscapes_baseoc_r101_cosine(method: Method = "fixnorm") -> SegmentationRec
     return by_method(recipe, method, _CITYSCAPES)
 
 
-def coco_retinanet_r50(method: Method = "fixnorm") -> DetectionRecipe:
+def coco_retinanet_r50(method: MethodName = "fixnorm") -> DetectionRecipe:
     """RetinaNet on ResNet-50 with a feature pyramid on COCO, stepped schedule."""
     recipe = DetectionRecipe(
         name="coco-retinanet-r50",
@@ -76,7 +76,7 @@ def coco_retinanet_r50(method: Method = "fixnorm") -> DetectionRecipe:
     return by_method(recipe, method, _COCO)
 
 
-def coco_retinanet_r50_cosine(method: Method = "fixnorm") -> DetectionRecipe:
+def coco_retinanet_r50_cosine(method: MethodName = "fixnorm") -> DetectionRecipe:
     """The same with a cosine schedule."""
     recipe = changed(
         coco_retinanet_r50(),
@@ -88,7 +88,7 @@ def coco_retinanet_r50_cosine(method: Method = "fixnorm") -> DetectionRecipe:
     return by_method(recipe, method, _COCO)
 
 
-def cityscapes_small(method: Method = "fixnorm") -> SegmentationRecipe:
+def cityscapes_small(method: MethodName = "fixnorm") -> SegmentationRecipe:
     """ResNet-18 with a narrow Base-OC on street scenes of 256×192, from random weights."""
     recipe = SegmentationRecipe(
         name="cityscapes-small",
@@ -109,7 +109,7 @@ def cityscapes_small(method: Method = "fixnorm") -> SegmentationRecipe:
     return by_method(recipe, method, Baseline(lr=0.275, weight_decay=5e-4))
 
 
-def coco_small(method: Method = "fixnorm") -> DetectionRecipe:
+def coco_small(method: MethodName = "fixnorm") -> DetectionRecipe:
     """RetinaNet on ResNet-18 at 160 pixels, from random weights."""
     recipe = DetectionRecipe(
         name="coco-small",

@@ -21,7 +21,7 @@ Weight-decay settings: Table 1 prints the references of ResNet50-D (lr 0.4, λ 1
 
 from __future__ import annotations
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.recipes.methods import Baseline, by_method
 from fixnorm.training import ClassificationRecipe, changed
 
@@ -29,7 +29,7 @@ _RESNET = Baseline(lr=0.4, weight_decay=1e-4)
 _MOBILENET = Baseline(lr=0.2, weight_decay=4e-5)
 
 
-def resnet50d_120(method: Method = "fixnorm") -> ClassificationRecipe:
+def resnet50d_120(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet50-D, 120 epochs."""
     recipe = ClassificationRecipe(
         name="resnet50d-120",
@@ -53,7 +53,7 @@ def resnet50d_120(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _RESNET)
 
 
-def resnet50d_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def resnet50d_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet50-D, 350 epochs."""
     recipe = changed(
         resnet50d_120(),
@@ -66,7 +66,7 @@ def resnet50d_350(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _RESNET)
 
 
-def resnet50d_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def resnet50d_star_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet50-D*: with squeeze-and-excitation, SiLU, AutoAugment and stochastic depth."""
     recipe = changed(
         resnet50d_350(),
@@ -81,7 +81,7 @@ def resnet50d_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _RESNET)
 
 
-def mobilenetv2_150(method: Method = "fixnorm") -> ClassificationRecipe:
+def mobilenetv2_150(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2, 150 epochs."""
     recipe = changed(
         resnet50d_120(),
@@ -96,7 +96,7 @@ def mobilenetv2_150(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _MOBILENET)
 
 
-def mobilenetv2_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def mobilenetv2_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2, 350 epochs."""
     recipe = changed(
         mobilenetv2_150(),
@@ -110,7 +110,7 @@ def mobilenetv2_350(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _MOBILENET)
 
 
-def mobilenetv2_x112_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def mobilenetv2_x112_star_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2×1.12*: the multiply-adds and the tricks of EfficientNet-B0."""
     recipe = changed(
         mobilenetv2_350(),
@@ -126,7 +126,7 @@ def mobilenetv2_x112_star_350(method: Method = "fixnorm") -> ClassificationRecip
     return by_method(recipe, method, _MOBILENET)
 
 
-def mobilenetv2_x154_star_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def mobilenetv2_x154_star_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """MobileNetV2×1.54*: the multiply-adds of EfficientNet-B1, at 224×224."""
     recipe = changed(
         mobilenetv2_x112_star_350(),
@@ -140,7 +140,7 @@ def mobilenetv2_x154_star_350(method: Method = "fixnorm") -> ClassificationRecip
     return by_method(recipe, method, _MOBILENET)
 
 
-def efficientnet_b0_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def efficientnet_b0_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """EfficientNet-B0.
 
     Its reference, 77.30 %, was trained with RMSProp, a decay of 0.97 every 2.4 epochs and λ 1e-5:
@@ -165,7 +165,7 @@ def efficientnet_b0_350(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _MOBILENET)
 
 
-def efficientnet_b1_350(method: Method = "fixnorm") -> ClassificationRecipe:
+def efficientnet_b1_350(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """EfficientNet-B1, at 240×240; weight decay as for B0."""
     recipe = changed(
         efficientnet_b0_350(),
@@ -180,7 +180,7 @@ def efficientnet_b1_350(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _MOBILENET)
 
 
-def resnet50_100(method: Method = "fixnorm") -> ClassificationRecipe:
+def resnet50_100(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet50 of section 2 (Figures 1 and 2), 100 epochs.
 
     The paper prints lr and λ of weight decay alone (0.4, 1e-4) and no accuracy. The others take
@@ -197,7 +197,7 @@ def resnet50_100(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, _RESNET)
 
 
-def resnet50_50(method: Method = "fixnorm") -> ClassificationRecipe:
+def resnet50_50(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet50 of Figure 4, the grid of lr and alpha: 50 epochs."""
     recipe = changed(resnet50_100(), name="resnet50-50", epochs=50)
     return by_method(recipe, method, _RESNET)

@@ -6,12 +6,12 @@ shorter. Images live in memory, but for ``cifar10-se``, whose AutoAugment works 
 
 from __future__ import annotations
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.recipes.methods import Baseline, by_method
 from fixnorm.training import ClassificationRecipe, changed
 
 
-def digits(method: Method = "fixnorm") -> ClassificationRecipe:
+def digits(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """The 1,797 embedded 8×8 digits: some seconds, about 99 % with every method."""
     recipe = ClassificationRecipe(
         name="digits",
@@ -31,7 +31,7 @@ def digits(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.2, weight_decay=1e-3))
 
 
-def cifar10_small(method: Method = "fixnorm") -> ClassificationRecipe:
+def cifar10_small(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet-8, 32 wide with a stride-2 stem, on 20,000 images of CIFAR-10."""
     recipe = ClassificationRecipe(
         name="cifar10-small",
@@ -53,7 +53,7 @@ def cifar10_small(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=1e-3))
 
 
-def cifar10_quick(method: Method = "fixnorm") -> ClassificationRecipe:
+def cifar10_quick(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """Half a minute on one core: ResNet-8 on 5,000 images of CIFAR-10, for grids and searches."""
     recipe = changed(
         cifar10_small(),
@@ -66,7 +66,7 @@ def cifar10_quick(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=1e-3))
 
 
-def cifar10_resnet20(method: Method = "fixnorm") -> ClassificationRecipe:
+def cifar10_resnet20(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet-20 on all of CIFAR-10: minutes on a GPU, hours on a CPU.
 
     Epochs, batch, lr and λ of weight decay are those of He et al. 2016 (91.25 %). FixNorm's lr and
@@ -83,7 +83,7 @@ def cifar10_resnet20(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.1, weight_decay=1e-4))
 
 
-def cifar10_mobilenetv2(method: Method = "fixnorm") -> ClassificationRecipe:
+def cifar10_mobilenetv2(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """A small MobileNetV2, a relative of the paper's, on 10,000 images of CIFAR-10."""
     recipe = changed(
         cifar10_small(),
@@ -96,7 +96,7 @@ def cifar10_mobilenetv2(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.2, weight_decay=5e-4))
 
 
-def cifar10_se(method: Method = "fixnorm") -> ClassificationRecipe:
+def cifar10_se(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """The small MobileNetV2 with the tricks of the starred models.
 
     Squeeze-and-excitation, SiLU, stochastic depth, and AutoAugment with its CIFAR-10 policy.
@@ -112,7 +112,7 @@ def cifar10_se(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.2, weight_decay=5e-4))
 
 
-def fashion_mnist_small(method: Method = "fixnorm") -> ClassificationRecipe:
+def fashion_mnist_small(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """ResNet-8 with a stride-2 stem on 20,000 images of Fashion-MNIST."""
     recipe = changed(
         cifar10_small(),
@@ -127,7 +127,7 @@ def fashion_mnist_small(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=1e-3))
 
 
-def tiny_imagenet_head(method: Method = "fixnorm") -> ClassificationRecipe:
+def tiny_imagenet_head(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """Little data and a long training, where the cap of the head shows.
 
     50 classes of Tiny-ImageNet with 50 images each, at 32×32: long enough for an uncapped g to grow
@@ -154,7 +154,7 @@ def tiny_imagenet_head(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=4e-3))
 
 
-def tiny_imagenet_lr(method: Method = "fixnorm") -> ClassificationRecipe:
+def tiny_imagenet_lr(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """More data and a short training, where the learning rate shows.
 
     100 classes of Tiny-ImageNet with 100 images each. The cap hardly matters: g does not meet it.
@@ -171,7 +171,7 @@ def tiny_imagenet_lr(method: Method = "fixnorm") -> ClassificationRecipe:
     return by_method(recipe, method, Baseline(lr=0.4, weight_decay=1e-3))
 
 
-def tiny_imagenet_quick(method: Method = "fixnorm") -> ClassificationRecipe:
+def tiny_imagenet_quick(method: MethodName = "fixnorm") -> ClassificationRecipe:
     """Half a minute on one core: ``tiny-imagenet-head`` with a narrower network, 20 epochs."""
     recipe = changed(
         tiny_imagenet_head(), name="tiny-imagenet-quick", model="resnet8-s2", epochs=20

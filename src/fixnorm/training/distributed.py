@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fixnorm.internals import default_store
 from fixnorm.system.interrupt import Interrupted
 from fixnorm.system.leash import hold
 from fixnorm.system.words import mistake, say
@@ -109,7 +110,7 @@ def was_said(error: BaseException) -> bool:
 def _told(error: Exception, rank: int) -> None:
     """Say what went wrong, here or on the process that met it first; all others follow from it."""
     try:
-        store = dist.distributed_c10d._get_default_store()
+        store = default_store()
         first = store.add(_SAID, 1) == 1
     except (RuntimeError, ValueError):  # it is gone with the first process, which has spoken
         first = rank == 0

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fixnorm.layers import can_be_scaled, is_scaled, scale_
+from fixnorm.methods import METHODS
 from fixnorm.models import find_head
 from fixnorm.training.checked import read_checked
 from fixnorm.training.folder import RunFolder
@@ -52,7 +53,7 @@ class FinishedRun:
 
     def _capped(self, model: nn.Module, scaled: dict[str, nn.Module]) -> tuple[str, ...]:
         """The names of the layers whose scale has a cap."""
-        if self.recipe.method != "fixnorm":
+        if not METHODS[self.recipe.method].caps:
             return ()
         heads = (_head_name(model),) if self.heads is None else self.heads
         for name in heads:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fixnorm.groups import Method, Scope
+from fixnorm.groups import Scope
+from fixnorm.methods import METHODS, MethodName
 from fixnorm.system import brief, short
 from fixnorm.training.bounded import Slug
 from fixnorm.training.schedule import Schedule
@@ -55,7 +56,7 @@ class Recipe(BaseModel, ABC, frozen=True):
     flip: bool = False
 
     # How
-    method: Method = "fixnorm"
+    method: MethodName = "fixnorm"
     lr: float = Field(gt=0)
     """The peak learning rate."""
     alpha: float | None = Field(default=None, gt=0)
@@ -100,19 +101,20 @@ class Recipe(BaseModel, ABC, frozen=True):
 
     @model_validator(mode="after")
     def _method_has_its_numbers(self) -> Self:
-        if self.method == "fixnorm" and self.alpha is None:
-            raise ValueError("alpha: method 'fixnorm' needs it, the paper tries 0.5 to 16")
-        if self.method != "fixnorm" and self.alpha is not None:
+        method = METHODS[self.method]
+        if method.caps and self.alpha is None:
+            raise ValueError(f"alpha: method {self.method!r} needs it, the paper tries 0.5 to 16")
+        if not method.caps and self.alpha is not None:
             raise ValueError(
                 f"alpha: method {self.method!r} has no cap but got {self.alpha:g}; leave it out or "
                 "set method=fixnorm"
             )
-        if self.method in ("fixnorm", "wn-fc") and self.weight_decay:
+        if not method.decays and self.weight_decay:
             raise ValueError(
                 f"weight_decay: method {self.method!r} has none but got {self.weight_decay}; "
                 "set weight_decay=0 or method=weight-decay"
             )
-        if self.ema_on_sphere and (self.ema is None or self.method == "weight-decay"):
+        if self.ema_on_sphere and (self.ema is None or not method.fixes):
             lacks = "an average" if self.ema is None else "a norm that is kept"
             needed = "ema=0.999" if self.ema is None else "method=fixnorm"
             raise ValueError(f"ema_on_sphere: the recipe lacks {lacks}; set {needed}")
@@ -190,10 +192,10 @@ def changed(recipe: R, /, **changes: Any) -> R:
     A change of method drops the number that the new method has no use for, unless it is given.
     """
     values = recipe.to_dict() | changes
-    method = values["method"]
-    if method != "fixnorm" and "alpha" not in changes:
+    method = METHODS.get(str(values["method"]))
+    if method is not None and not method.caps and "alpha" not in changes:
         values["alpha"] = None
-    if method in ("fixnorm", "wn-fc") and "weight_decay" not in changes:
+    if method is not None and not method.decays and "weight_decay" not in changes:
         values["weight_decay"] = 0.0
     return recipe.validated(values)
 

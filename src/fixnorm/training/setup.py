@@ -18,6 +18,7 @@ from fixnorm.conversion import convert
 from fixnorm.data import OpenSet
 from fixnorm.hook import Handle
 from fixnorm.layers import is_capped, is_scaled
+from fixnorm.methods import METHODS
 from fixnorm.roles import audit
 from fixnorm.training.distributed import World
 from fixnorm.training.recipe import Recipe
@@ -98,12 +99,11 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
         model, scope=recipe.scope, method=recipe.method, weight_decay=recipe.weight_decay
     )
     optimizer = make_optimizer(recipe, groups)
-    fixes = recipe.method != "weight-decay"
     return Trainee(
         model=model,
         forward=_wrapped(model, recipe, world),
         optimizer=optimizer,
-        handle=fixnorm.attach(optimizer) if fixes else None,
+        handle=fixnorm.attach(optimizer) if METHODS[recipe.method].fixes else None,
         conv=[model.get_parameter(name) for name in conv_names],
         heads=tuple(task.heads(heads)),
         ema=_average(model, recipe),
@@ -114,15 +114,15 @@ def _converted(
     model: nn.Module, recipe: Recipe, task: Task[Any, Any]
 ) -> tuple[list[str], tuple[str, ...]]:
     """The heads, and the scale-invariant weights that are not theirs."""
-    method, sample = recipe.method, task.sample()
-    if method == "weight-decay" and not task.normalises_always:
+    fixes, sample = METHODS[recipe.method].fixes, task.sample()
+    if not fixes and not task.normalises_always:
         found = audit(model, sample)
         return [name.removesuffix(".weight") for name in found.names("head")], found.names("fixed")
     with warnings.catch_warnings():  # a fresh head has no outputs to lose
         warnings.filterwarnings("ignore", message=".* is cut to its cap")
         report = convert(
             model,
-            method="wn-fc" if method == "weight-decay" else method,
+            method=recipe.method if fixes else "wn-fc",
             alpha=recipe.alpha,
             sample=sample,
             head=recipe.head,
@@ -166,11 +166,7 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
             momentum=recipe.momentum,
             nesterov=recipe.nesterov and recipe.momentum > 0,
         )
-    from timm.optim._optim_factory import (
-        create_optimizer_v2,
-        get_optimizer_info,
-        list_optimizers,
-    )
+    from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     known = [str(name) for name in list_optimizers()]
     if recipe.optimizer not in known:

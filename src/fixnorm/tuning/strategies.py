@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
 from fixnorm.tuning.plan import LR, PAPER, SearchSpace, paper
@@ -33,7 +33,7 @@ class Strategy(Protocol):
         """``"fixnorm"`` or ``"bo-weight-decay"``."""
 
     @property
-    def trains(self) -> Method:
+    def trains(self) -> MethodName:
         """The method of its trainings."""
 
     @property
@@ -73,7 +73,7 @@ class PlanStrategy:
     margin: float = MARGIN
     """Of ``unimodal``: the difference in accuracy that noise does not explain."""
     method = "fixnorm"
-    trains: Method = "fixnorm"
+    trains: MethodName = "fixnorm"
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, SearchSpace):
@@ -160,7 +160,7 @@ class SamplerStrategy:
     sampler_name: Literal["gp", "tpe", "random"] = "gp"
     seed: int = 0
     method = "bo-weight-decay"
-    trains: Method = "weight-decay"
+    trains: MethodName = "weight-decay"
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):

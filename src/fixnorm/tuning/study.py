@@ -19,6 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from fixnorm.internals import optuna_id
 from fixnorm.system import printable, short
 from fixnorm.system.lock import InUse, this_process
 from fixnorm.tuning.job import Ended, Job
@@ -227,7 +228,7 @@ class Study:
         record = trial_record(trial, self.folder)
         self._records[record.key] = record
         self._numbers[record.key] = trial.number
-        self._ids[record.key] = trial._trial_id
+        self._ids[record.key] = optuna_id(trial)
         return record
 
 

@@ -7,11 +7,11 @@ from typing import Any
 from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.setting import Setting
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 
 __all__ = ["table3", "table4"]
 
-METHODS: tuple[Method, ...] = ("weight-decay", "fixnorm")
+METHODS: tuple[MethodName, ...] = ("weight-decay", "fixnorm")
 
 
 def table3(lab: Lab, scale: Scale) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.scales import Scale
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 
 __all__ = ["fig1"]
 
-LRS: dict[Method, tuple[float, ...]] = {
+LRS: dict[MethodName, tuple[float, ...]] = {
     "weight-decay": (0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
     "algorithm1": (0.2, 0.5, 0.8, 1.4, 2.0, 3.2),
 }

@@ -6,11 +6,11 @@ from typing import Any
 
 from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.scales import Scale
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 
 __all__ = ["fig2"]
 
-METHODS: tuple[Method, ...] = ("algorithm1", "wn-fc", "fixnorm")
+METHODS: tuple[MethodName, ...] = ("algorithm1", "wn-fc", "fixnorm")
 COLUMNS = ("epoch", "score", "train_accuracy", "head_scale", "cap", "mcbr_train", "mcbr_val")
 
 

@@ -14,7 +14,7 @@ from fixnorm.evidence.lab import Lab
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.searches import Searched, algorithm4, bayesian
 from fixnorm.evidence.setting import Setting
-from fixnorm.groups import Method
+from fixnorm.methods import MethodName
 
 __all__ = ["FRESH", "retrained", "table1"]
 
@@ -61,7 +61,7 @@ def _setting(lab: Lab, setting: Setting, budget: int, scale: Scale) -> dict[str,
 def retrained(
     lab: Lab,
     setting: Setting,
-    method: Method,
+    method: MethodName,
     scale: Scale,
     found: Searched | None = None,
     **more: Any,
@@ -75,5 +75,5 @@ def retrained(
     ]
 
 
-def _told(method: Method, found: Searched, scores: list[float]) -> dict[str, Any]:
+def _told(method: MethodName, found: Searched, scores: list[float]) -> dict[str, Any]:
     return {"method": method, **found.to_dict(), "scores": scores}

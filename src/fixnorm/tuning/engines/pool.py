@@ -7,6 +7,7 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 
+from fixnorm.internals import processes_of
 from fixnorm.system import leash
 
 __all__ = ["end_pool", "leashed_pool"]
@@ -40,7 +41,7 @@ def leashed_pool(workers: int, *, threads: int | None = None) -> ProcessPoolExec
 
 def end_pool(pool: ProcessPoolExecutor) -> None:
     """End its processes now, whatever they are at."""
-    for process in list((pool._processes or {}).values()):
+    for process in processes_of(pool):
         process.kill()
     pool.shutdown(wait=True, cancel_futures=True)
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from fixnorm.internals import ray_on_loopback
 from fixnorm.system import lock
 from fixnorm.training.folder import RunFolder
 from fixnorm.tuning.engines import process, ray_worker
@@ -190,19 +191,16 @@ def loopback() -> Iterator[None]:
     Left to itself it opens ports on every interface for whoever comes; asked for 127.0.0.1 it
     takes the machine's address instead. This switch of its own is off on other systems.
     """
-    from ray._private import ray_constants
-
-    before = os.environ.get(_CLUSTERS), getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    before = os.environ.get(_CLUSTERS)
     os.environ[_CLUSTERS] = "0"  # for the processes that it starts
-    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        yield
+        with ray_on_loopback():
+            yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before[1]
-        if before[0] is None:
+        if before is None:
             del os.environ[_CLUSTERS]
         else:
-            os.environ[_CLUSTERS] = before[0]
+            os.environ[_CLUSTERS] = before
 
 
 def _check_cluster(address: str) -> None:

@@ -1,0 +1,72 @@
+"""The four ways to train that the paper compares, each with what sets it apart.
+
+==================  ==============================  ==================  =====================
+name                the head                        norms are fixed of  weight decay is on
+==================  ==============================  ==================  =====================
+``fixnorm``         FixNorm-FC: W/‖W‖·min(g, α√C)   all weights         nothing
+``wn-fc``           WN-FC: W/‖W‖·g                  all weights         nothing
+``algorithm1``      plain                           all but the head    the head
+``weight-decay``    plain                           nothing             all weights
+==================  ==============================  ==================  =====================
+
+A method has a name on the command line, in a recipe and in every file; code asks the
+:class:`Method` what it does. (Tuning lr and weight decay by Bayesian optimisation,
+``bo-weight-decay``, is a search for the last of them, not a method.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+__all__ = ["METHODS", "Method", "MethodName", "method_named"]
+
+MethodName = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What a training of this name does to weights and head."""
+
+    name: MethodName
+    head: Literal["capped", "free", "plain"]
+    """What the classifier is: its scale g capped, g free, or a plain layer."""
+    fixes: bool
+    """Whether the norm of the scale-invariant weights is kept."""
+    decays: bool
+    """Whether the weights that are not fixed decay."""
+    tunes: Literal["alpha", "weight_decay"] | None
+    """The number to be tuned beside lr."""
+
+    @property
+    def caps(self) -> bool:
+        """Whether the head's scale has a cap, so that there is an alpha."""
+        return self.head == "capped"
+
+    @property
+    def converts(self) -> bool:
+        """Whether the head has a scale, which takes a converted model."""
+        return self.head != "plain"
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        method.name: method
+        for method in (
+            Method("fixnorm", head="capped", fixes=True, decays=False, tunes="alpha"),
+            Method("wn-fc", head="free", fixes=True, decays=False, tunes=None),
+            Method("algorithm1", head="plain", fixes=True, decays=True, tunes="weight_decay"),
+            Method("weight-decay", head="plain", fixes=False, decays=True, tunes="weight_decay"),
+        )
+    }
+)
+"""All of them by name, the paper's own first."""
+
+
+def method_named(name: Any) -> Method:
+    """The method that a user has named; any other value is refused."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)} but got {name!r}")
+    return METHODS[name]
