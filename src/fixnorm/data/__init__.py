@@ -36,7 +36,7 @@ try:
         SegmentationFields,
         SegmentationSettings,
     )
-    from fixnorm.data.split import Batch, EvalSplit, OpenSet, Progress, Split, TrainSplit
+    from fixnorm.data.split import Batch, OpenSet, Progress
 except ModuleNotFoundError as error:
     if error.name not in ("numpy", "PIL", "torchvision"):
         raise
@@ -56,7 +56,6 @@ __all__ = [
     "DetectionBatch",
     "DetectionData",
     "DetectionSettings",
-    "EvalSplit",
     "GroundTruth",
     "OpenSet",
     "Progress",
@@ -65,9 +64,7 @@ __all__ = [
     "SegmentationFields",
     "SegmentationSettings",
     "Skipped",
-    "Split",
     "Target",
-    "TrainSplit",
     "count_training_images",
     "open_data",
     "open_detection",

@@ -173,15 +173,13 @@ def _into_memory(
     source: Source, where: str, settings: DataSettings, seed: int, advance: Counter
 ) -> _Splits:
     decode = partial(decode_all, skip_broken=settings.skip_broken, advance=advance)
-    train = decode(source.train, partial(train_base, settings=settings))
-    val = decode(source.val, partial(eval_image, settings=settings))
-    broken = _broken(source, train.kept, val.kept, where)
-    labels, val_labels = source.train.labels[train.kept], source.val.labels[val.kept]
+    pixels, kept = decode(source.train, partial(train_base, settings=settings))
+    val_pixels, val_kept = decode(source.val, partial(eval_image, settings=settings))
+    broken = _broken(source, kept, val_kept, where)
+    train = MemoryLoader(pixels, source.train.labels[kept], settings, seed=seed)
+    val = MemoryLoader(val_pixels, source.val.labels[val_kept], settings, seed=None)
     return _Splits(
-        TrainSplit(MemoryLoader(train.pixels, labels, settings, seed=seed), seed=seed),
-        EvalSplit(MemoryLoader(val.pixels, val_labels, settings, seed=None)),
-        memory_bytes=train.pixels.numel() + val.pixels.numel(),
-        broken=broken,
+        TrainSplit(train, seed=seed), EvalSplit(val), pixels.numel() + val_pixels.numel(), broken
     )
 
 
@@ -192,7 +190,7 @@ def _streaming(
     broken: list[Path] = []
     if settings.skip_broken:
         kept, val_kept = (
-            read_headers(len(i.labels), i.size, skip_broken=True, advance=advance).kept
+            read_headers(len(i.labels), i.size, skip_broken=True, advance=advance)[0]
             for i in (train, val)
         )
         broken = _broken(source, kept, val_kept, where)
@@ -219,11 +217,8 @@ def _broken(
     ]
 
 
-class ClassSample(NamedTuple):
-    """uint8 pixels (channels, size, size) and a class."""
-
-    pixels: torch.Tensor
-    label: int
+ClassSample = tuple[torch.Tensor, int]
+"""uint8 pixels (channels, size, size) and a class."""
 
 
 class ClassReader:
@@ -247,8 +242,8 @@ class ClassReader:
             image = eval_image(image, settings)
         else:
             image = train_image(image, draws, settings)
-        return ClassSample(to_pixels(image), int(self._images.labels[at]))
+        return to_pixels(image), int(self._images.labels[at])
 
     def collate(self, samples: list[ClassSample]) -> Batch:
-        labels = torch.tensor([sample.label for sample in samples])
-        return Batch(self._normalize(torch.stack([s.pixels for s in samples])), labels)
+        pixels, labels = zip(*samples, strict=True)
+        return Batch(self._normalize(torch.stack(pixels)), torch.tensor(labels))

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypedDict, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from fixnorm.data.boxes import Boxes, clip
 from fixnorm.data.errors import BrokenImageError, DataError, broken
 from fixnorm.data.images import PathTable, read_image, read_size
 from fixnorm.system import read_regular, regular, short
@@ -233,6 +232,29 @@ class Skipped:
             (self.images, "images without boxes"),
         )
         return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+
+
+LEAST_SIDE = 0.01
+"""Pixels. A box thinner than this counts as one of no area: resized and mirrored in float32 its
+two edges could fall together, and detectors refuse such boxes."""
+
+Boxes = NDArray[np.float32]
+"""(n, 4): corners x0, y0, x1, y1."""
+
+
+def clip(
+    xywh: NDArray[np.float64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Corners of boxes (x, y, width, height), each clipped to its image (height, width).
+
+    And which boxes are of no use: those of no area, and those of which too little is inside.
+    """
+    low, length = xywh[:, :2], xywh[:, 2:]
+    bounds = sizes[:, ::-1]
+    corners = np.concatenate([np.clip(low, 0, bounds), np.clip(low + length, 0, bounds)], axis=1)
+    left = corners[:, 2:] - corners[:, :2]
+    no_area, too_little_left = (np.any(sides < LEAST_SIDE, axis=1) for sides in (length, left))
+    return corners, no_area, ~no_area & too_little_left
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fixnorm.data import boxes as on_boxes
 from fixnorm.data.coco import (
+    Boxes,
     CocoFile,
     GroundTruth,
     Instances,
@@ -96,7 +96,7 @@ class DetectionData(OpenSet[DetectionBatch]):
         """Detections on a validation image of a batch, in COCO's ids and the file's pixels."""
         height, width = self._sizes[target["image_id"]]
         before = (image.shape[-2], image.shape[-1])
-        corners = on_boxes.scale(boxes.detach().float().cpu().numpy(), before, (height, width))
+        corners = scaled(boxes.detach().float().cpu().numpy(), before, (height, width))
         return [
             Result(
                 image_id=target["image_id"],
@@ -114,11 +114,7 @@ class DetectionData(OpenSet[DetectionBatch]):
         self._sizes = {image["id"]: (image["height"], image["width"]) for image in images}
 
 
-class BoxSample(NamedTuple):
-    """An image and its target."""
-
-    image: torch.Tensor
-    target: Target
+BoxSample = tuple[torch.Tensor, Target]
 
 
 def seen_size(size: tuple[int, int], settings: DetectionSettings) -> tuple[int, int]:
@@ -128,6 +124,19 @@ def seen_size(size: tuple[int, int], settings: DetectionSettings) -> tuple[int, 
         factor = min(factor, settings.max_side / max(size))
     height, width = (max(1, int(side * factor + 0.5)) for side in size)
     return height, width
+
+
+def scaled(boxes: Boxes, before: tuple[int, int], after: tuple[int, int]) -> Boxes:
+    """Boxes of an image that is resized from `before` to `after` (height, width)."""
+    y, x = (new / old for old, new in zip(before, after, strict=True))
+    return boxes * np.array([x, y, x, y], dtype=np.float32)
+
+
+def mirrored(boxes: Boxes, width: int) -> Boxes:
+    """Boxes of an image that is mirrored left to right: x0 ↦ width − x1, x1 ↦ width − x0."""
+    result = boxes.copy()
+    result[:, [0, 2]] = width - boxes[:, [2, 0]]
+    return result
 
 
 class BoxReader:
@@ -154,19 +163,19 @@ class BoxReader:
         before = (image.height, image.width)
         after = seen_size(before, self._settings)
         if after != before:
-            image, boxes = resized(image, *after), on_boxes.scale(boxes, before, after)
+            image, boxes = resized(image, *after), scaled(boxes, before, after)
         pixels = to_pixels(image)
         if draws is not None and self._settings.flip and flips(draws)[0]:
-            pixels, boxes = pixels.flip(2), on_boxes.mirror(boxes, after[1])
+            pixels, boxes = pixels.flip(2), mirrored(boxes, after[1])
         target = Target(
             boxes=torch.from_numpy(boxes.copy()),
             labels=torch.from_numpy(labels.copy()),
             image_id=int(self._instances.image_ids[at]),
         )
-        return BoxSample(pixels.contiguous().float().div_(255), target)
+        return pixels.contiguous().float().div_(255), target
 
     def collate(self, samples: list[BoxSample]) -> DetectionBatch:
-        return DetectionBatch([s.image for s in samples], [s.target for s in samples])
+        return DetectionBatch(*map(list, zip(*samples, strict=True)))
 
 
 def _read_file(root: Path, split: str) -> tuple[CocoFile, Path]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -152,25 +152,21 @@ def each_chunk(
             advance(min(_CHUNK, n - start))
 
 
-class Headers(NamedTuple):
-    """What the headers of a set's files say."""
-
-    kept: NDArray[np.int64]
-    sizes: NDArray[np.int64]  # (kept, 2): height, width
-
-
 def read_headers(
     n: int,
     size: Callable[[int], tuple[int, int]],
     *,
     skip_broken: bool,
     advance: Callable[[int], None],
-) -> Headers:
-    """`size(i)` for i < n, without the broken ones if they are skipped."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions i < n whose header can be read, and (kept, 2) heights and widths, `size(i)`.
+
+    A broken one raises unless they are skipped.
+    """
     chunks = each_chunk(n, size, skip_broken=skip_broken, advance=advance)
     found = [pair for done in chunks for pair in done]
     kept = np.array([i for i, _ in found], dtype=np.int64)
-    return Headers(kept, np.array([s for _, s in found], dtype=np.int64).reshape(-1, 2))
+    return kept, np.array([s for _, s in found], dtype=np.int64).reshape(-1, 2)
 
 
 # -- labelled images, read one by one --------------------------------------------------------------
@@ -258,7 +254,7 @@ def to_pixels(image: Image.Image) -> torch.Tensor:
 
 
 def to_image(pixels: torch.Tensor) -> Image.Image:
-    """The other way."""
+    """What `to_pixels` was given."""
     return Image.fromarray((pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0)).numpy())
 
 

@@ -1,7 +1,6 @@
 """Small classification sets: all pixels in one uint8 tensor, a batch augmented at once."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,21 +21,14 @@ class MixedSizesError(DataError):
     """Images of several sizes where one tensor must hold them all."""
 
 
-class Decoded(NamedTuple):
-    """The readable images of a set."""
-
-    pixels: torch.Tensor  # uint8 (n, channels, height, width)
-    kept: NDArray[np.int64]
-
-
 def decode_all(
     images: Images,
     transform: Callable[[Image.Image], Image.Image],
     *,
     skip_broken: bool,
     advance: Callable[[int], None],
-) -> Decoded:
-    """Every image through `transform` into one tensor."""
+) -> tuple[torch.Tensor, NDArray[np.int64]]:
+    """Every readable image through `transform`, as uint8 (n, channels, height, width); which."""
     n = len(images.labels)
     pixels = torch.empty(0, dtype=torch.uint8)
     kept: list[int] = []
@@ -54,7 +46,7 @@ def decode_all(
                 )
             pixels[len(kept)] = one
             kept.append(i)
-    return Decoded(pixels[: len(kept)], np.array(kept, dtype=np.int64))
+    return pixels[: len(kept)], np.array(kept, dtype=np.int64)
 
 
 class MemoryLoader:

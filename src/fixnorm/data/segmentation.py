@@ -6,7 +6,6 @@ ROOT/gtFine/{train,val}/CITY/NAME_gtFine_labelIds.png
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -166,11 +165,8 @@ class SegmentationData(OpenSet[Batch]):
         return f"crops of {self.crop[0]}×{self.crop[1]}"
 
 
-class PixelSample(NamedTuple):
-    """Normalised image (3, height, width) and uint8 classes (height, width)."""
-
-    image: torch.Tensor
-    labels: torch.Tensor
+PixelSample = tuple[torch.Tensor, torch.Tensor]
+"""Normalised image (3, height, width) and uint8 classes (height, width)."""
 
 
 class PixelReader:
@@ -195,12 +191,12 @@ class PixelReader:
         size = labels.shape[0], labels.shape[1]
         if draws is None:
             whole = torch.from_numpy(image).permute(2, 0, 1)
-            return PixelSample(self._normalized(whole), torch.from_numpy(labels.copy()))
+            return self._normalized(whole), torch.from_numpy(labels.copy())
         settings = self._settings
         crop = scaled_crop(size, draws, settings)
         cropped = self._normalized(image_crop(image, crop))
         classes = label_crop(labels, crop)
-        return PixelSample(
+        return (
             completed(cropped, crop, settings, fill=0),  # the mean is 0 by now
             completed(classes, crop, settings, fill=IGNORED),
         )

@@ -134,8 +134,6 @@ class EvalSplit(Generic[B_co]):
         self._loader.close()
 
 
-Split = TrainSplit[Batch] | EvalSplit[Batch]
-
 Progress = Callable[[int, int], None]
 """Called with (files done, files in all) while a set is opened."""
 
