@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional
 
-from fixnorm.data.crops import draws_per_sample, flips, padded_crops
+from fixnorm.data.crops import draws_per_sample, flips, padded_crops, resized_crops
 from fixnorm.data.draws import uniforms
 from fixnorm.data.errors import DataError
 from fixnorm.data.images import Images, Normalize, each_chunk, to_image, to_pixels
 from fixnorm.data.settings import DataSettings
 from fixnorm.data.split import Batch
-from fixnorm.data.transforms import cropped, flipped, train_image
+from fixnorm.data.transforms import cropped, flipped, resized_crop
 
 
 class MixedSizesError(DataError):
@@ -84,16 +84,17 @@ class MemoryLoader:
 
     def _augmented(self, pixels: torch.Tensor, draws: NDArray[np.float64]) -> torch.Tensor:
         settings = self._settings
-        if settings.train_crop == "random-resized":  # crops of many sizes: one by one
-            images = [
-                train_image(to_image(one), row[None], settings)
-                for one, row in zip(pixels, draws, strict=True)
-            ]
-            return torch.stack([to_pixels(image) for image in images])
         flip = flips(draws) if settings.flip else np.zeros(len(draws), dtype=np.bool_)
         if settings.train_crop == "pad":
             crops = padded_crops(draws, size=settings.image_size, padding=settings.padding)
             return cropped(functional.pad(pixels, (settings.padding,) * 4), crops, flip)
+        if settings.train_crop == "random-resized":
+            height, width = pixels.shape[2:]
+            crops = resized_crops(draws, height=height, width=width, min_scale=settings.min_scale)
+            images = (
+                resized_crop(to_image(one), crops, at, settings) for at, one in enumerate(pixels)
+            )
+            pixels = torch.stack([to_pixels(image) for image in images])
         return flipped(pixels, flip)
 
     def close(self) -> None:

@@ -33,10 +33,13 @@ def _image(result: Any) -> Image.Image:
 
 
 def resized(
-    image: Image.Image, height: int, width: int, mode: InterpolationMode = _BILINEAR
+    image: Image.Image,
+    height: int,
+    width: int,
+    mode: Image.Resampling = Image.Resampling.BILINEAR,
 ) -> Image.Image:
     """To height × width: along x, then y (Pillow's own order depends on its version)."""
-    return _image(F.resize(F.resize(image, [image.height, width], mode), [height, width], mode))
+    return image.resize((width, image.height), mode).resize((width, height), mode)
 
 
 def fit(image: Image.Image, size: int) -> Image.Image:
@@ -70,6 +73,13 @@ def train_base(image: Image.Image, settings: DataSettings) -> Image.Image:
     return image if settings.train_crop == "random-resized" else fit(image, settings.image_size)
 
 
+def resized_crop(image: Image.Image, crops: Crops, at: int, settings: DataSettings) -> Image.Image:
+    """Crop `at` of those, resized to what the model sees."""
+    top, left, height, width = (int(side[at]) for side in crops)
+    mode, size = Image.Resampling[settings.train_interpolation.upper()], settings.image_size
+    return resized(image.crop((left, top, left + width, top + height)), size, size, mode)
+
+
 def train_image(
     image: Image.Image, draws: NDArray[np.float64], settings: DataSettings
 ) -> Image.Image:
@@ -84,9 +94,7 @@ def train_image(
         crops = resized_crops(
             draws, height=image.height, width=image.width, min_scale=settings.min_scale
         )
-        top, left, height, width = (int(side[0]) for side in crops)
-        mode = InterpolationMode(settings.train_interpolation)
-        image = resized(F.crop(image, top, left, height, width), size, size, mode)
+        image = resized_crop(image, crops, 0, settings)
     if settings.flip and flips(draws)[0]:
         image = _image(F.horizontal_flip(image))
     if settings.auto_augment is not None:
