@@ -110,8 +110,8 @@ def _drawn_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
             panel.axes(drawing.Figure())
         return b"a picture"
 
-    for module in ("evidence", "evidence.replay", "report"):
-        monkeypatch.setattr(f"fixnorm.{module}.write.png", drawn)
+    for module in ("evidence.record", "evidence.replay.output", "report.write"):
+        monkeypatch.setattr(f"fixnorm.{module}.png", drawn)
     monkeypatch.setattr("fixnorm.report.document.svg", lambda panel, prefix: "<svg></svg>")
 
 

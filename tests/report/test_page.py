@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixnorm.report import write_report
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 from helpers.records import SPACE, baseline_study, paper_study, study, trial
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -229,9 +229,7 @@ def test_a_running_search_with_a_half_written_file(tmp_path: Path) -> None:
     for path in missing.folder.iterdir():
         path.unlink()
     for place in (5, 6):
-        trials[place] = dataclasses.replace(
-            trials[place], state="running", accuracy=None, seconds=None, ended=None
-        )
+        trials[place] = dataclasses.replace(trials[place], result=None)
     page = read([dataclasses.replace(record, trials=tuple(trials))], tmp_path)
     assert "The best so far is lr" in page.text
     assert "The search is still running." in page.text

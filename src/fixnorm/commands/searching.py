@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
 
 from fixnorm.commands.train import configured
-from fixnorm.commands.where import Where
+from fixnorm.commands.tune import Wanted
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
-from fixnorm.tuning import probe
-from fixnorm.tuning.driver import search as run_search
-from fixnorm.tuning.engines.engine import Died, Engine
-from fixnorm.tuning.estimate import seconds_of_training
-from fixnorm.tuning.job import Job
+from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engines import Engine
+from fixnorm.tuning.estimate import (
+    decay_slope,
+    equivalent_lr,
+    probe,
+    range_around,
+    seconds_of_training,
+    train_probe,
+)
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.run import TrialRuns, length_of
-from fixnorm.tuning.search import RecipeSearch, check_place, result
-from fixnorm.tuning.sources import Best, PlanSource
+from fixnorm.tuning.run import RecipeSearch, TrialRuns, check_place, result, whole_lengths
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.study import read_studies
@@ -36,49 +38,19 @@ from fixnorm.tuning.view import SearchView, found, rounds_table
 METHODS = ("fixnorm", "bo-weight-decay")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of the command, as given."""
-
-    recipe: str
-    data: Path | None
-    out: Path | None
-    method: str
-    plan: str
-    lr_min: float | None
-    lr_max: float | None
-    from_weight_decay: tuple[float, float] | None
-    splits: int
-    fractions: str
-    alphas: str
-    margin: float
-    seeds: int
-    budget: int
-    sampler: str
-    weight_decay_min: float
-    weight_decay_max: float
-    settings: tuple[str, ...]
-    skip_broken: bool
-    storage: str | None
-    where: Where
-    study: str | None
-    dry_run: bool
-    as_json: bool
-
-
 def run(wanted: Wanted) -> None:
     """Search, or say what a search would take."""
     if wanted.method not in METHODS:
         raise ValueError(f"method must be {' or '.join(METHODS)} but got {wanted.method!r}")
     trains = None if wanted.method == "fixnorm" else "weight-decay"
-    recipe = configured(wanted.recipe, trains, list(wanted.settings))
+    recipe = configured(wanted.recipe, trains, wanted.settings or [])
     folder = wanted.out or Path("runs") / f"tune-{recipe.name}"
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give another --out")
     strategy = strategy_of(wanted, recipe)
     runs = TrialRuns(
         recipe=recipe,
-        settings=wanted.settings,
+        settings=tuple(wanted.settings or ()),
         data=wanted.data,
         folder=folder / f"{strategy.method}-{strategy.name}",
         processes=wanted.where.nproc_per_trial,
@@ -125,7 +97,7 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
             alphas=numbers("alphas", wanted.alphas),
             seeds=wanted.seeds,
         )
-        return PlanStrategy(space=space, plan=cast(Any, wanted.plan), margin=wanted.margin)
+        return PlanStrategy(space=space, plan=wanted.plan, margin=wanted.margin)
     if wanted.seeds != 1:
         raise ValueError(
             f"--method bo-weight-decay trains each point once but got seeds={wanted.seeds}"
@@ -138,7 +110,7 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
         weight_decay_min=wanted.weight_decay_min,
         weight_decay_max=wanted.weight_decay_max,
         budget=wanted.budget,
-        sampler_name=cast(Any, wanted.sampler),
+        sampler_name=wanted.sampler,
         seed=recipe.seed,
     )
 
@@ -154,24 +126,24 @@ def searched(
         engine = new_engine()  # first: one that is refused leaves no study behind
         stack.callback(engine.stop)
         interrupt = stack.enter_context(Interrupt())
-        study, source = stack.enter_context(search.owned())
+        asking = stack.enter_context(search.owned())
         title = (
             f"{search.runs.recipe.name} by {search.strategy.method} ({search.strategy.name}):"
-            f" at most {source.trainings} trainings, {source.cost:g} T_max"
+            f" at most {search.strategy.trainings} trainings, {search.strategy.cost:g} T_max"
         )
-        with SearchView(study, source, title=title, workers=engine.room) as view:
-            run_search(study, source, engine, view, interrupt)
-        best, record = source.best(), study.record()
+        with SearchView(asking, title=title, workers=engine.room) as view:
+            drive(asking, engine, view, interrupt)
+        best, record = asking.answer(), asking.ledger.record()
         told = Console(stderr=True, highlight=False)
-        if isinstance(source, PlanSource):
-            told.print(rounds_table(source))
+        if isinstance(search.strategy, PlanStrategy):
+            told.print(rounds_table(asking))
     if best is None:
         write_report([record], folder)
         raise ValueError(
             f"every training diverged or failed: look at {search.runs.folder / 'logs'},"
             " then lower --lr-max in another --out"
         )
-    train = training_command(search.runs, best)
+    train = search.runs.command_in_full(best)
     answer = result(search, record, best, train)
     write_json(folder / "result.json", answer)
     report = write_report(read_studies(search.storage, folder), folder, command=train)
@@ -212,62 +184,19 @@ def centred(
         raise ValueError(
             f"--from-weight-decay needs two numbers > 0 but got {lr:g} {weight_decay:g}"
         )
-    space = strategy.space
-    middle = float(f"{math.sqrt(space.lr_min * space.lr_max):.3g}")
-    job = Job(
-        key="probe",
-        round="probe",
-        index=0,
-        lr=middle,
-        alpha=space.alphas[0],
-        fraction=space.fractions[0],
-    )
+    trial = probe(strategy.space)
     console = Console(stderr=True, highlight=False)
-    with console.status(f"a short training at lr {middle:g} measures what weight decay stands for"):
-        finished(job, engine)
-    equal = probe.equivalent_lr(
-        lr, weight_decay, probe.decay_slope(runs.folder_of(job) / "metrics.csv")
-    )
-    low, high = probe.range_around(equal)
+    short = f"a short training at lr {trial.lr:g}"
+    with console.status(f"{short} measures what weight decay stands for"):
+        train_probe(trial, engine)
+    slope = decay_slope(runs.folder_of(trial) / "metrics.csv")
+    equal = equivalent_lr(lr, weight_decay, slope)
+    low, high = range_around(equal)
     console.print(
         f"lr {lr:g} with weight decay {weight_decay:g} turns the weights as FixNorm does at lr"
         f" {equal:.2g}: searching [{low:g}, {high:g}]"
     )
-    return replace(strategy, space=replace(space, lr_min=low, lr_max=high))
-
-
-def finished(job: Job, engine: Engine) -> None:
-    """Train one job to its end."""
-    try:
-        engine.start(job)
-        while not (over := engine.wait(1.0)):
-            pass
-        _, end = over[0]
-        if isinstance(end, Died):
-            raise ValueError(f"the probe ended by {end.reason}; the same command tries again")
-    finally:
-        engine.stop()
-
-
-def training_command(runs: TrialRuns, best: Best) -> str:
-    """What to type to train with the answer."""
-    parts = ["fixnorm", "train", runs.recipe.name, "--method", runs.recipe.method]
-    tuned = {"lr": best.lr, "alpha": best.alpha, "weight_decay": best.weight_decay}
-    for pair in runs.settings:
-        parts += ["--set", pair]
-    for key, value in tuned.items():
-        if value is not None:
-            parts += ["--set", f"{key}={value!r}"]
-    if runs.data is not None:
-        parts += ["--data", str(runs.data)]
-    return shlex.join(parts)
-
-
-def whole_lengths(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
-    """Fractions of T_max as trainings can have them, so that the cost is what is spent."""
-    if not all(0 < fraction <= 1 for fraction in fractions):
-        return fractions  # for the search space to refuse
-    return tuple(length_of(recipe, fraction) / recipe.length for fraction in fractions)
+    return replace(strategy, space=replace(strategy.space, lr_min=low, lr_max=high))
 
 
 def numbers(name: str, text: str) -> tuple[float, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fixnorm import recipes
+from fixnorm.commands.options import same_fields, takes
 from fixnorm.methods import method_named
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
@@ -18,57 +20,53 @@ from fixnorm.training.tasks import METRICS
 from fixnorm.training.view import ProgressView
 
 
-def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")],
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command is asked for."""
+
+    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")]
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the images, with train/ and val/; digits needs none."),
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run (default: runs/RECIPE-METHOD-SEED).")
-    ] = None,
+    ] = None
     method: Annotated[
         str | None, typer.Option(help="weight-decay, algorithm1, wn-fc or fixnorm.")
-    ] = None,
+    ] = None
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a field of the recipe: key=value.")
-    ] = None,
+    ] = None
     skip_broken: Annotated[
         bool, typer.Option(help="Leave out images that do not decode, and count them.")
-    ] = False,
+    ] = False
     checkpoint_steps: Annotated[
         int | None,
         typer.Option(min=1, max=10**9, help="Write a checkpoint every so many steps."),
-    ] = None,
+    ] = None
     checkpoint_minutes: Annotated[
         float, typer.Option(min=0, max=1e6, help="Write a checkpoint after so many minutes.")
-    ] = 5.0,
-    keep: Annotated[int, typer.Option(min=1, max=10**6, help="Checkpoints to keep.")] = 2,
-    tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True,
-) -> None:
+    ] = 5.0
+    keep: Annotated[int, typer.Option(min=1, max=10**6, help="Checkpoints to keep.")] = 2
+    tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True
+
+
+@takes(Wanted)
+def train(wanted: Wanted) -> None:
     """Train by RECIPE. The same command again goes on with a run that was stopped or killed.
 
     Example: fixnorm train digits --method fixnorm --set alpha=2
 
     Many processes: torchrun --nproc-per-node 8 -m fixnorm train resnet50d-120 --data IMAGENET
     """
-    if math.isnan(checkpoint_minutes):
+    if math.isnan(wanted.checkpoint_minutes):
         raise ValueError("--checkpoint-minutes must be a number from 0 to 1e6 but got nan")
-    chosen = configured(recipe, method, settings or [])
-    folder = out or Path("runs") / f"{chosen.name}-{chosen.method}-{chosen.seed}"
-    view = ProgressView()
+    recipe = configured(wanted.recipe, wanted.method, wanted.settings or [])
+    folder = wanted.out or Path("runs") / f"{recipe.name}-{recipe.method}-{recipe.seed}"
+    options = same_fields(RunOptions, wanted)
     result = run_training(
-        chosen,
-        data=data,
-        out=folder,
-        options=RunOptions(
-            checkpoint_steps=checkpoint_steps,
-            checkpoint_minutes=checkpoint_minutes,
-            keep=keep,
-            skip_broken=skip_broken,
-            tensorboard=tensorboard,
-        ),
-        view=view,
+        recipe, data=wanted.data, out=folder, options=options, view=ProgressView()
     )
     if speaks():
         print(summary(result, folder))

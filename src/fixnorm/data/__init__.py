@@ -40,9 +40,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("numpy", "PIL", "torchvision"):
         raise
-    raise ModuleNotFoundError(
-        f"fixnorm.data needs {error.name}: pip install 'fixnorm[train]'", name=error.name
-    ) from error
+    from fixnorm.system.extras import missing
+
+    raise missing("fixnorm.data", error, "train") from error
 
 __all__ = [
     "IGNORED",

@@ -1,7 +1,6 @@
 """`open_data`: from a name and a folder to the two splits, or one clear error."""
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from fixnorm.data.split import (
 )
 from fixnorm.data.stream import stream_splits
 from fixnorm.data.transforms import eval_image, policy, train_base, train_image
+from fixnorm.system.nearest import did_you_mean
 
 _ROOTED = {
     "imagefolder": open_folder,
@@ -118,9 +118,7 @@ def _find_source(name: str, root: Path | None) -> Source:
             raise DataError(f"digits is embedded and takes no folder but got {root}: leave it out")
         return open_digits()
     if name not in _ROOTED:
-        known = ["digits", *_ROOTED]
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"take one of {', '.join(known)}"
+        hint = did_you_mean(name, ["digits", *_ROOTED], otherwise="take one of")
         raise DataError(f"no data set is called {name!r}: {hint}")
     if root is None:
         raise DataError(f"{name} needs a folder: give the one that holds its files")

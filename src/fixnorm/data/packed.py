@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fixnorm.data.errors import DataError
 from fixnorm.data.folder import open_folder
 from fixnorm.data.images import ArrayImages, Source
+from fixnorm.system.extras import needs
 
 # -- digits: 1,797 grey images of 8×8 --------------------------------------------------------------
 
@@ -39,7 +40,7 @@ def _stored_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Images and labels from the package's file; importing all of it takes a second or more."""
     package = find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise DataError("digits needs scikit-learn: pip install 'fixnorm[train]'")
+        raise DataError(needs("digits", "scikit-learn", "train"))
     file = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     if file.exists():
         table = np.loadtxt(file, delimiter=",")

@@ -23,6 +23,7 @@ from fixnorm.data.crops import (
 from fixnorm.data.draws import seeded
 from fixnorm.data.images import to_pixels
 from fixnorm.data.settings import DataSettings, SegmentationSettings
+from fixnorm.system.extras import needs
 
 _BILINEAR, _BICUBIC = InterpolationMode.BILINEAR, InterpolationMode.BICUBIC
 
@@ -178,9 +179,7 @@ def policy(settings: DataSettings) -> Callable[[Image.Image], Any]:
     try:
         from timm.data import auto_augment as timm_policies
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"auto_augment={name!r} is timm's: pip install 'fixnorm[train]'"
-        ) from error
+        raise ValueError(needs(f"auto_augment={name!r}", "timm", "train")) from error
     mean = settings.mean if len(settings.mean) == 3 else settings.mean[:1] * 3
     options = {
         "translate_const": int(settings.image_size * 0.45),

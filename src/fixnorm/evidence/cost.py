@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fixnorm.evidence.training import Training
+from fixnorm.evidence.trainings import Training
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
 from fixnorm.tuning.estimate import seconds_of_training, training_images

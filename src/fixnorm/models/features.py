@@ -34,7 +34,7 @@ class HeadInput:
             features = head.features
 
     A hook on the head, so the model's own forward runs as it is: once, in its mode, under DDP or
-    autocast. `fixnorm.convert` may come before or after: it keeps the layer.
+    autocast, before `fixnorm.convert` or after: the head stays the same object.
     """
 
     def __init__(self, model: nn.Module, *, head: nn.Module | None = None) -> None:

@@ -1,44 +1,31 @@
 """`timm/NAME` and `torchvision/NAME`; both libraries are imported when a model asks for them."""
 
-import importlib
 import re
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from fixnorm.models.options import Options, input_size, set_input_size
+from fixnorm.system.extras import imported
+from fixnorm.system.nearest import nearest_are
 
 
 def need_timm() -> ModuleType:
-    return _need("timm")
+    return imported("timm", what="this model", extra="train")
 
 
 def need_torchvision() -> ModuleType:
-    return _need("torchvision")
-
-
-def _need(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        # A broken install of the module itself must show its own error.
-        if error.name != module:
-            raise
-        raise ImportError(
-            f"this model needs {module}, which is not installed: pip install 'fixnorm[train]'"
-        ) from None
+    return imported("torchvision", what="this model", extra="train")
 
 
 def unknown(
     name: str, known: Iterable[str], *, listed_by: str, first: Iterable[str] = ()
 ) -> ValueError:
     """Return the error for `name`: the names to show `first`, then the nearest known ones."""
-    near = [*first, *get_close_matches(name.lower(), list(known), n=4, cutoff=0.5)]
-    hint = f"nearest are {', '.join(near)}" if near else "no name is near it"
-    return ValueError(f"unknown model {name!r}: {hint}; all are listed by {listed_by}")
+    near = nearest_are(name, known, first=first, otherwise="no name is near it")
+    return ValueError(f"unknown model {name!r}: {near}; all are listed by {listed_by}")
 
 
 def timm_names(*, tagged: bool = False) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from fixnorm.methods import MethodName, method_named
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
 from fixnorm.recipes.small import SMALL
 from fixnorm.system import brief
+from fixnorm.system.nearest import nearest_are
 from fixnorm.training.recipe import Recipe
 
 __all__ = ["get", "groups", "names"]
@@ -43,7 +43,6 @@ def get(name: str, method: MethodName | None = None) -> Recipe:
             raise ValueError(f"{what} of a recipe must be a text but got {brief(value)}")
     row = _RECIPES.get(name)
     if row is None:
-        near = get_close_matches(str(name).lower(), names(), n=4, cutoff=0.5)
-        hint = f"nearest are {', '.join(near)}" if near else f"one of {', '.join(names())}"
+        hint = nearest_are(name, names(), otherwise=f"one of {', '.join(names())}")
         raise ValueError(f"unknown recipe {name!r}: {hint}")
     return row(method_named(method or "fixnorm").name)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from fixnorm.report.slots import SlotRecord, slots_of
 from fixnorm.report.space import announced
+from fixnorm.tuning.plans import PLANS
 from fixnorm.tuning.record import StudyRecord
 
 __all__ = ["Judgement", "Step", "answer", "cost_to_reach", "judge", "longest", "progress", "stage"]
@@ -68,8 +69,12 @@ def best_of(slots: Iterable[SlotRecord]) -> SlotRecord | None:
 
 
 def answer(study: StudyRecord) -> SlotRecord | None:
-    """The best slot of all rounds, the first of equals, as Algorithm 4 has it."""
-    return best_of(slots_of(study))
+    """The slot of :meth:`~fixnorm.tuning.trial.StudyRecord.answer`."""
+    best = study.answer()
+    if best is None:
+        return None
+    at = (best.round, best.index)
+    return next(slot for slot in slots_of(study) if (slot.first.round, slot.first.index) == at)
 
 
 def cost_to_reach(study: StudyRecord) -> float | None:
@@ -92,10 +97,9 @@ def stage(study: StudyRecord) -> Stage:
     if study.over is not None:
         return "unfinished"
     plan = announced(study)
-    if study.strategy == "unimodal":  # it leaves out what cannot win: no count tells its end
-        wanted = "alpha round" if len(plan.alphas) > 1 else None
-        begun = wanted is None or any(trial.round == wanted for trial in study.trials)
-        return "over" if begun else "unfinished"
+    if study.strategy in PLANS and PLANS[study.strategy].skips:  # no count tells its end
+        begun = any(trial.round.kind == "alpha" for trial in study.trials)
+        return "over" if begun or len(plan.alphas) < 2 else "unfinished"
     if plan.trainings is not None and len(study.trials) < plan.trainings:
         return "unfinished"
     return "over"

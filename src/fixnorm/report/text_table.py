@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from fixnorm.report.markup import Markup, join, tag, with_t_max
 
-__all__ = ["TextTable"]
+__all__ = ["TextTable", "wide_console"]
+
+_WIDE = 120
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class TextTable:
         for row in self.rows:
             table.add_row(*map(escape, row))
         return table
+
+    def print(self, console: Console) -> None:
+        """The table, and its notes below it."""
+        console.print(self.rich())
+        for note in self.notes:
+            console.print(note, style="dim", markup=False)
 
     def markdown(self, *, title: bool = True) -> str:
         """For a file."""
@@ -67,6 +76,12 @@ class TextTable:
 
     def _class(self, place: int) -> str | None:
         return None if place < self.words else "number"
+
+
+def wide_console() -> Console:
+    """For tables on stdout: a pipe has no width, so nothing is cut there."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fixnorm.report.slots import SlotRecord
+from fixnorm.tuning.plans import TITLES
 from fixnorm.tuning.record import StudyRecord, TrialRecord
 
 __all__ = [
@@ -21,13 +22,6 @@ __all__ = [
 ]
 
 METHODS = {"fixnorm": "FixNorm", "bo-weight-decay": "weight decay"}
-STRATEGIES = {
-    "paper": "paper's plan",
-    "unimodal": "unimodal plan",
-    "gp": "Bayesian (GP)",
-    "tpe": "TPE",
-    "random": "random search",
-}
 
 
 def valued(value: float, metric: str) -> str:
@@ -91,4 +85,4 @@ def slug(text: str) -> str:
 def title_of(study: StudyRecord) -> str:
     """Method and strategy: ``"FixNorm, paper's plan"``."""
     method = METHODS.get(study.method, study.method)
-    return f"{method}, {STRATEGIES.get(study.strategy, study.strategy)}"
+    return f"{method}, {TITLES.get(study.strategy, study.strategy)}"

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import fixnorm
 from fixnorm.folding import fold
 from fixnorm.system.atomic import write_atomically
+from fixnorm.system.extras import needs
 from fixnorm.training.rebuild import FinishedRun, open_run
 from fixnorm.training.tasks import Logits, task_of
 from fixnorm.training.weights import write_tensors
@@ -118,7 +119,7 @@ def _check_onnx(run: FinishedRun) -> None:
         raise ValueError("--onnx: a detector's boxes are sorted out by no ONNX file; leave it out")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"--onnx needs {', '.join(missing)}: pip install 'fixnorm[onnx]'")
+        raise ValueError(needs("--onnx", ", ".join(missing), "onnx"))
 
 
 def _refuse_non_finite(run: FinishedRun) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fixnorm.angles import Snapshot, snapshot, turned
 from fixnorm.norm import joint_norm, weight_norms
+from fixnorm.telemetry import Snapshot, snapshot, turned
 from fixnorm.training.distributed import World
 from fixnorm.training.evaluate import Evaluation
 from fixnorm.training.setup import Trainee

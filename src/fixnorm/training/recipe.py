@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fixnorm.groups import Scope
 from fixnorm.methods import METHODS, MethodName
 from fixnorm.system import brief, short
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.bounded import Slug
 from fixnorm.training.schedule import Schedule
 
@@ -217,9 +217,8 @@ def parsed_settings(kind: type[Recipe], pairs: list[str]) -> dict[str, str | Non
 
 def _check_known(kind: type[Recipe], key: str) -> None:
     if key not in kind.model_fields:
-        near = difflib.get_close_matches(key, kind.model_fields, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(kind.model_fields)}"
-        raise ValueError(f"a recipe has no field {short(key, plain=False)}{hint}")
+        hint = did_you_mean(key, kind.model_fields, cutoff=0.3)
+        raise ValueError(f"a recipe has no field {short(key, plain=False)}; {hint}")
 
 
 _SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import warnings
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from fixnorm.hook import Handle
 from fixnorm.layers import is_capped, is_scaled
 from fixnorm.methods import METHODS
 from fixnorm.roles import audit
+from fixnorm.system.nearest import nearest
 from fixnorm.training.distributed import World
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import Task, task_of
@@ -170,10 +170,8 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
 
     known = [str(name) for name in list_optimizers()]
     if recipe.optimizer not in known:
-        near = difflib.get_close_matches(recipe.optimizer, known, n=3)
-        raise ValueError(
-            f"timm.optim has no optimizer {recipe.optimizer!r}; near: {', '.join(near) or 'none'}"
-        )
+        near = ", ".join(nearest(recipe.optimizer, known)) or "none"
+        raise ValueError(f"timm.optim has no optimizer {recipe.optimizer!r}; near: {near}")
     if get_optimizer_info(recipe.optimizer).second_order:
         raise ValueError(
             f"optimizer {recipe.optimizer!r} needs second derivatives, which the loop does not take"

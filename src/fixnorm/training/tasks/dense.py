@@ -14,6 +14,7 @@ from torch import nn
 
 from fixnorm.data import DataError, DenseFields, DenseSettings, Progress
 from fixnorm.models.backbones import load_backbone
+from fixnorm.system.extras import needs
 from fixnorm.training.recipe import Recipe, Timetable
 from fixnorm.training.tasks.task import D, Task
 
@@ -106,9 +107,7 @@ class DenseTask(Task[X, D]):
     ) -> D:
         """A set in its official layout."""
         if importlib.util.find_spec(self.package) is None:  # or the first evaluation would fail
-            raise ValueError(
-                f"{self.recipe.task} needs {self.package}: pip install 'fixnorm[dense]'"
-            )
+            raise ValueError(needs(self.recipe.task, self.package, "dense"))
         settings = self.recipe.data_settings(skip_broken=skip_broken)
         return self.opened(self._given(root), settings, seed=self.recipe.seed, progress=progress)
 

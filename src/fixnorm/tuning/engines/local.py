@@ -6,10 +6,10 @@ import os
 import subprocess
 import time
 
-from fixnorm.tuning.engines import process
-from fixnorm.tuning.engines.engine import Died
-from fixnorm.tuning.job import Ended, Job
+from fixnorm.system import process
+from fixnorm.tuning.engines import Died
 from fixnorm.tuning.run import Runs
+from fixnorm.tuning.trial import Result, Trial
 
 __all__ = ["LocalEngine", "cores", "default_workers"]
 
@@ -28,47 +28,47 @@ class LocalEngine:
         self._devices = _devices(gpus)
         self._free = _shares(self._devices, workers, runs.processes)
         self._workers = workers
-        self._running: dict[Job, tuple[subprocess.Popen[bytes], list[str], int]] = {}
+        self._running: dict[Trial, tuple[subprocess.Popen[bytes], list[str], int]] = {}
 
     @property
     def room(self) -> int:
         """Trials at a time."""
         return self._workers
 
-    def start(self, job: Job) -> None:
+    def start(self, trial: Trial) -> None:
         """Start its process, which dies with this one."""
         devices = self._free.pop()
-        said = self.runs.said(job)
+        said = self.runs.said(trial)
         started = process.start(
-            self.runs.command(job),
-            self.runs.log_of(job),
+            self.runs.command(trial),
+            self.runs.log_of(trial),
             threads=self._threads,
             devices=",".join(devices) if self._devices else None,
         )
-        self._running[job] = started, devices, said
+        self._running[trial] = started, devices, said
 
-    def wait(self, seconds: float) -> list[tuple[Job, Ended | Died]]:
+    def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
         """Look at the processes until one has ended."""
         deadline = time.monotonic() + seconds
         while True:
-            over = [job for job, (run, *_) in self._running.items() if run.poll() is not None]
+            over = [trial for trial, (run, *_) in self._running.items() if run.poll() is not None]
             if over or time.monotonic() > deadline:
-                return [(job, self._end(job)) for job in over]
+                return [(trial, self._end(trial)) for trial in over]
             time.sleep(_LOOK_EVERY)
 
-    def progress(self, job: Job) -> float:
+    def progress(self, trial: Trial) -> float:
         """The share of its epochs."""
-        return self.runs.progress(job)
+        return self.runs.progress(trial)
 
     def stop(self) -> None:
         """SIGTERM makes a training write its checkpoint and leave."""
         process.stop(run for run, *_ in self._running.values())
         self._running.clear()
 
-    def _end(self, job: Job) -> Ended | Died:
-        run, devices, said = self._running.pop(job)
+    def _end(self, trial: Trial) -> Result | Died:
+        run, devices, said = self._running.pop(trial)
         self._free.append(devices)
-        return self.runs.ended(job, run.returncode, since=said)
+        return self.runs.ended(trial, run.returncode, since=said)
 
 
 def _devices(gpus: int) -> list[str]:

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from fixnorm.internals import ray_on_loopback
-from fixnorm.system import lock
+from fixnorm.system import lock, process
+from fixnorm.system.extras import needs
 from fixnorm.training.folder import RunFolder
-from fixnorm.tuning.engines import process, ray_worker
-from fixnorm.tuning.engines.engine import Died
+from fixnorm.tuning.engines import Died
 from fixnorm.tuning.engines.local import cores
-from fixnorm.tuning.job import Ended, Job
 from fixnorm.tuning.run import Runs
+from fixnorm.tuning.trial import Result, Trial
 
 __all__ = ["RayEngine", "loopback"]
 
@@ -57,7 +57,7 @@ class RayEngine:
         self.runs = runs
         self._asked = {"CPU": cpus, "GPU": gpus}
         self._ray = _imported()
-        self._running: dict[Job, tuple[Any, int]] = {}
+        self._running: dict[Trial, tuple[Any, int]] = {}
         self._ours = _connect(self._ray, address)
         if not self._places():
             there = self._there()
@@ -67,10 +67,10 @@ class RayEngine:
                 " ask for less or add a node"
             )
         self._had_room = time.monotonic()
-        for module in (ray_worker, process, lock):
+        for module in (process, lock):
             self._ray.cloudpickle.register_pickle_by_value(module)
         self._train = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)(
-            ray_worker.train
+            process.run_to_end
         )
 
     @property
@@ -86,33 +86,33 @@ class RayEngine:
             )
         return max(places, 1)
 
-    def start(self, job: Job) -> None:
+    def start(self, trial: Trial) -> None:
         """Hand the training to Ray, which starts it as soon as a node has room."""
         here = Path.cwd()
-        said = self.runs.said(job)
+        said = self.runs.said(trial)
         task = self._train.remote(
-            self.runs.command(job),
-            here / self.runs.log_of(job),
-            here / RunFolder(self.runs.folder_of(job)).lock,
+            self.runs.command(trial),
+            here / self.runs.log_of(trial),
+            here / RunFolder(self.runs.folder_of(trial)).lock,
             threads=max(int(self._asked["CPU"] / self.runs.processes), 1),
             devices=None if self._asked["GPU"] else "",
             folder=here,
         )
-        self._running[job] = task, said
+        self._running[trial] = task, said
 
-    def wait(self, seconds: float) -> list[tuple[Job, Ended | Died]]:
+    def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
         """Ask Ray for the tasks that are over."""
         waiting = [task for task, _ in self._running.values()]
         first, _ = self._ray.wait(waiting, timeout=seconds)
         if not first:
             return []
         over, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        ready = [job for job, (task, _) in self._running.items() if task in over]
-        return [(job, self._end(job)) for job in ready]
+        ready = [trial for trial, (task, _) in self._running.items() if task in over]
+        return [(trial, self._end(trial)) for trial in ready]
 
-    def progress(self, job: Job) -> float:
+    def progress(self, trial: Trial) -> float:
         """The share of its epochs."""
-        return self.runs.progress(job)
+        return self.runs.progress(trial)
 
     def stop(self) -> None:
         """Cancelling a task makes its training write a checkpoint and leave."""
@@ -126,15 +126,15 @@ class RayEngine:
             self._ours = False
             self._ray.shutdown()
 
-    def _end(self, job: Job) -> Ended | Died:
-        task, said = self._running.pop(job)
+    def _end(self, trial: Trial) -> Result | Died:
+        task, said = self._running.pop(trial)
         try:
             code = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
             reason = " ".join(str(cause).split()) or type(cause).__name__
-            return self.runs.died(job, reason, killed=True)
-        return self.runs.ended(job, code, since=said)
+            return self.runs.died(trial, reason, killed=True)
+        return self.runs.ended(trial, code, since=said)
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -158,7 +158,7 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("the ray engine needs ray: pip install 'fixnorm[ray]'") from None
+        raise ValueError(needs("the ray engine", "ray", "ray")) from None
     return ray
 
 

@@ -1,0 +1,200 @@
+"""Experiments under way: their trainings as runs in folders, what to train next, what one sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fixnorm.evidence.experiment import Experiment
+from fixnorm.evidence.trainings import Found, Training, Trainings, read_found
+from fixnorm.training.recipe import Recipe
+from fixnorm.tuning.engines import Refused
+from fixnorm.tuning.run import Runs
+from fixnorm.tuning.trial import Result, Trial
+from fixnorm.tuning.view import LiveView
+
+__all__ = ["ExperimentView", "RunningExperiments", "TrainingRuns"]
+
+Over = Callable[[str, Experiment, Mapping[Training, Found]], None]
+"""Told the name of an experiment that is over, its outcome and the trainings that it rests on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRuns(Runs):
+    """All trainings of all experiments, each in a folder; what is there is not run again."""
+
+    data: Path | None
+    """Holds a folder for each data set."""
+    trainings: dict[str, Training] = field(default_factory=dict)
+    """Those that were asked for, by key."""
+    _found: dict[Training, Found] = field(default_factory=dict)
+
+    def find(self, training: Training) -> Found | None:
+        """What it found, if it is over."""
+        known = self._found.get(training)
+        if known is None:
+            known = read_found(self.folder / training.key)
+            if known is not None:
+                self._found[training] = known
+        return known
+
+    def trial(self, training: Training) -> Trial:
+        """To be run."""
+        self.trainings[training.key] = training
+        return training.trial()
+
+    def recipe_of(self, trial: Trial) -> Recipe:
+        return self.trainings[trial.key].recipe
+
+    def arguments(self, trial: Trial) -> list[str]:
+        """A command that anyone can type."""
+        training = self.trainings[trial.key]
+        arguments = [training.base, "--method", training.method]
+        for pair in training.settings():
+            arguments += ["--set", pair]
+        if training.data is not None:
+            assert self.data is not None
+            arguments += ["--data", str(self.data / training.data)]
+        return arguments
+
+    def check_data(self, names: Collection[str | None]) -> None:
+        """Refuse folders that are not there, all in one line."""
+        wanted = sorted(name for name in names if name is not None)
+        if not wanted:
+            return
+        if self.data is None:
+            raise ValueError(
+                f"--data is needed: a folder that holds {', '.join(wanted)}"
+                " (or set FIXNORM_DATA to it)"
+            )
+        absent = [name for name in wanted if not (self.data / name).is_dir()]
+        if absent:
+            raise ValueError(f"{self.data} holds no folder {', '.join(absent)}")
+
+
+class RunningExperiments:
+    """Experiments side by side: decides what is trained, and keeps what was, for the driver."""
+
+    def __init__(
+        self,
+        experiments: Mapping[str, Callable[[Trainings], Experiment]],
+        runs: TrainingRuns,
+        over: Over,
+    ) -> None:
+        self.runs = runs
+        self._over = over
+        self._open = dict(experiments)
+        self.running: dict[str, Trial] = {}
+        self.done = 0
+        """What this process has trained."""
+        self._trainings = {name: Trainings(runs.find) for name in experiments}
+        self._ready: dict[str, Trial] | None = None
+
+    @property
+    def known(self) -> int:
+        """Trainings that are there, of all that were asked for."""
+        return len({training for each in self._trainings.values() for training in each.used})
+
+    def ready(self) -> dict[str, Trial]:
+        """What can be trained now, by key."""
+        if self._ready is None:
+            self._ready = {}
+            for name, experiment in list(self._open.items()):
+                trainings = self._trainings[name]
+                outcome = trainings.attempt(experiment)
+                if outcome is not None:
+                    del self._open[name]
+                    self._over(name, outcome, dict(trainings.used))
+                trials = [self.runs.trial(training) for training in trainings.missing]
+                self._ready |= {trial.key: trial for trial in trials}
+        return self._ready
+
+    def ask(self, n: int = 1) -> list[Trial]:
+        """In the order in which the experiments ask."""
+        if n < 1:
+            return []
+        trials = [trial for key, trial in self.ready().items() if key not in self.running][:n]
+        self.running |= {trial.key: trial for trial in trials}
+        return trials
+
+    def give_back(self, trial: Trial) -> None:
+        """It came to no result: it is asked for again."""
+        del self.running[trial.key]
+
+    def tell(self, trial: Trial, result: Result) -> Trial:
+        """It has left its result; one that failed for good ends the whole."""
+        if result.state == "failed":
+            raise Refused(f"{trial.key} failed: {result.reason}; look at {self.runs.log_of(trial)}")
+        self._ready = None
+        self.done += 1
+        self.give_back(trial)
+        return replace(trial, result=result, folder=self.runs.folder_of(trial))
+
+
+class ExperimentView(LiveView):
+    """A live view on a terminal; elsewhere one line for each training."""
+
+    def __init__(self, experiments: RunningExperiments, *, most: int) -> None:
+        super().__init__()
+        self._experiments, self._most = experiments, most
+        self._progress: dict[Trial, float] = {}
+        self._began = time.monotonic()
+        self._before = 0
+
+    def __enter__(self) -> ExperimentView:
+        self._experiments.ready()
+        self._before = self._experiments.known
+        there = f", {self._before} are there" if self._before else ""
+        self.message(f"at most {self._most} trainings{there}")
+        self.start()
+        return self
+
+    def started(self, trial: Trial) -> None:
+        self._progress[trial] = 0.0
+
+    def died(self, trial: Trial, reason: str) -> None:
+        self.message(f"{trial.key} ended by {reason}; trying again")
+
+    def ended(self, trial: Trial) -> None:
+        if not self.shown:
+            self._experiments.ready()
+            found = "diverged" if trial.accuracy is None else f"{trial.accuracy:.2f}"
+            done = self._experiments.known
+            self.message(f"{done:>4} of ≤ {self._most}  {trial.key}: {found}")
+
+    def tick(self, progress: dict[Trial, float]) -> None:
+        self._progress = progress
+
+    def view(self) -> RenderableType:
+        """How far the whole is, and each training that runs."""
+        running = dict(self._progress)
+        known = self._experiments.known
+        done = known + sum(running.values())
+        whole, table = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
+        whole.add_row(
+            ProgressBar(total=self._most, completed=done, width=24),
+            f"{known} of at most {self._most} trainings",
+            self._left(done),
+        )
+        for trial, share in running.items():
+            table.add_row(
+                ProgressBar(total=1.0, completed=share, width=24),
+                Text(f"{100 * share:3.0f} %"),
+                Text(f"{trial.round}, {trial.numbers()}, seed {trial.seed}"),
+            )
+        return Group(whole, table)
+
+    def _left(self, done: float) -> str:
+        new = done - self._before
+        if new < 1:
+            return "time left: not known yet"
+        seconds = (time.monotonic() - self._began) / new * (self._most - done)
+        minutes = max(round(seconds / 60), 1)
+        return f"at most {minutes // 60} h {minutes % 60:02} min left"
