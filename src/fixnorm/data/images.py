@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -172,28 +172,9 @@ def read_headers(
 # -- labelled images, read one by one --------------------------------------------------------------
 
 
-class Images(Protocol):
-    """A labelled sequence of images."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]: ...
-
-    def image(self, at: int) -> Image.Image:
-        """Image `at`, decoded: mode RGB or L."""
-
-    def size(self, at: int) -> tuple[int, int]:
-        """Its height and width, without decoding."""
-
-    def path(self, at: int) -> Path | None:
-        """The file it comes from, if it is one."""
-
-    def subset(self, keep: NDArray[np.int64]) -> Self:
-        """The images at these positions."""
-
-
 @dataclass(frozen=True)
 class FileImages:
-    """Image files and their labels."""
+    """Image files, decoded when they are asked for as RGB, and their labels."""
 
     paths: PathTable
     labels: NDArray[np.int64]
@@ -213,7 +194,7 @@ class FileImages:
 
 @dataclass(frozen=True)
 class ArrayImages:
-    """Pixels (n, height, width) or (n, height, width, 3) in uint8, and their labels."""
+    """Pixels (n, height, width) or (n, height, width, 3) in uint8, read as L or RGB; labels."""
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
@@ -229,6 +210,10 @@ class ArrayImages:
 
     def subset(self, keep: NDArray[np.int64]) -> "ArrayImages":
         return ArrayImages(self.pixels[keep], self.labels[keep])
+
+
+Images = FileImages | ArrayImages
+"""`image(at)` decodes, `size(at)` does not; `path(at)` is None where there is no file."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torchvision.datasets import FashionMNIST
 
 from fixnorm.data.errors import DataError
 from fixnorm.data.folder import open_folder
@@ -185,8 +186,6 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 
 def open_fashion_mnist(root: Path) -> Source:
     """The four files lie in `root`, `root`/raw or, as torchvision keeps them, FashionMNIST/raw."""
-    from torchvision.datasets import FashionMNIST
-
     train, val = (_read_split(root, prefix) for prefix in ("train", "t10k"))
     return Source("idx", tuple(FashionMNIST.classes), 1, train, val)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torchvision.datasets import Cityscapes
 
 from fixnorm.data.crops import LEAST_DRAWS, scaled_crop
 from fixnorm.data.dense import DenseImages, place
@@ -26,25 +27,9 @@ IGNORED = 255
 """The label of pixels that neither loss nor metric counts."""
 
 CLASSES = {
-    "road": 7,
-    "sidewalk": 8,
-    "building": 11,
-    "wall": 12,
-    "fence": 13,
-    "pole": 17,
-    "traffic light": 19,
-    "traffic sign": 20,
-    "vegetation": 21,
-    "terrain": 22,
-    "sky": 23,
-    "person": 24,
-    "rider": 25,
-    "car": 26,
-    "truck": 27,
-    "bus": 28,
-    "train": 31,
-    "motorcycle": 32,
-    "bicycle": 33,
+    one.name: one.id
+    for one in sorted(Cityscapes.classes, key=lambda one: one.train_id)
+    if not one.ignore_in_eval
 }
 """Label ids of the classes that are trained and scored, in the order of their train ids."""
 
