@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from fixnorm import recipes
 from fixnorm.data import DataSettings
 from fixnorm.training import ClassificationRecipe, Recipe, SegmentationRecipe
-from fixnorm.training.recipe import Timetable, changed, parsed_settings
+from fixnorm.training.recipe import changed, parsed_settings
+from fixnorm.training.schedule import Timetable
 from fixnorm.training.tasks import recipe_from_dict
 
 LEAST: dict[str, Any] = {

@@ -15,6 +15,7 @@ from rich.console import Console
 from fixnorm.commands.train import configured
 from fixnorm.commands.tune import Wanted
 from fixnorm.system.interrupt import Interrupt
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
@@ -189,7 +190,7 @@ def centred(
     short = f"a short training at lr {trial.lr:g}"
     with console.status(f"{short} measures what weight decay stands for"):
         train_probe(trial, engine)
-    slope = decay_slope(runs.folder_of(trial) / "metrics.csv")
+    slope = decay_slope(RunPaths(runs.folder_of(trial)).metrics)
     equal = equivalent_lr(lr, weight_decay, slope)
     low, high = range_around(equal)
     console.print(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ import typer
 from fixnorm import recipes
 from fixnorm.commands.options import same_fields, takes
 from fixnorm.methods import method_named
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
 from fixnorm.training.distributed import speaks
@@ -24,7 +27,10 @@ from fixnorm.training.view import ProgressView
 class Wanted:
     """What the command is asked for."""
 
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")]
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
+    ]
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the images, with train/ and val/; digits needs none."),
@@ -76,12 +82,21 @@ def train(wanted: Wanted) -> None:
 
 def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     """The named recipe for a method, with some fields changed."""
+    if ":" in name:
+        found_here()
     changes: dict[str, Any] = dict(parsed_settings(type(recipes.get(name)), settings))
     if method is not None and "method" in changes:
         raise ValueError(f"--method {method} and --set method={changes['method']}: give one")
     method = changes.pop("method", method)
     named = None if method is None else method_named(method).name
     return changed(recipes.get(name, named), **changes)
+
+
+def found_here() -> None:
+    """Let packages of the current folder be found, as ``python -m`` does for the trials."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def summary(result: dict[str, Any], folder: Path) -> str:
@@ -99,5 +114,5 @@ def summary(result: dict[str, Any], folder: Path) -> str:
     return (
         f"{result['recipe']['name']} by {result['method']}, {numbers}: {found}"
         f" after {result['seconds']:.0f} s ({speed:.3g} images/s)\n"
-        f"run: {folder}   curves: {folder}/metrics.csv   next: fixnorm export {folder}"
+        f"run: {folder}   curves: {RunPaths(folder).metrics}   next: fixnorm export {folder}"
     )

@@ -23,9 +23,10 @@ _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay":
 class Wanted:
     """What the command is asked for."""
 
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")] = (
-        "digits"
-    )
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
+    ] = "digits"
     data: Annotated[Path | None, typer.Option(help="Folder of the images; digits needs none.")] = (
         None
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fixnorm.data.errors import BrokenImageError, DataError, broken
 from fixnorm.data.images import PathTable, read_image, read_size
-from fixnorm.system import read_regular, regular, short
+from fixnorm.system import brief, read_regular, regular
 
 # -- the annotation file ---------------------------------------------------------------------------
 
@@ -84,7 +84,9 @@ def _parsed(path: Path) -> dict[str, list[Any]]:
             )
         for entry in content[key]:
             if not isinstance(entry, dict):
-                raise DataError(f"{path}: {key} hold {short(entry)}, which is no object; remove it")
+                raise DataError(
+                    f"{path}: {key} hold {brief(entry, plain=True)}, which is no object; remove it"
+                )
     return dict(content)
 
 
@@ -93,13 +95,13 @@ class _Entry:
 
     def __init__(self, path: Path, kind: str, content: dict[str, Any]) -> None:
         self._content = content
-        self._name = f"{path}: {kind} {short(content.get('id'))}"
+        self._name = f"{path}: {kind} {brief(content.get('id'), plain=True)}"
 
     def __call__(self, key: str, kind: type) -> Any:
         value = self._content.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise DataError(
-                f"{self._name} needs {key} as {kind.__name__} but has {short(value)};"
+                f"{self._name} needs {key} as {kind.__name__} but has {brief(value, plain=True)};"
                 " repair or remove it"
             )
         if isinstance(value, int) and abs(value) >= 2**62:
@@ -122,8 +124,8 @@ def _image(entry: _Entry) -> CocoImage:
     )
     if not _stays_inside(image.file_name):
         raise entry.fail(
-            f"has file_name {short(image.file_name)}, which leads out of the images' folder;"
-            " give a path inside it"
+            f"has file_name {brief(image.file_name, plain=True)}, which leads out of the images'"
+            " folder; give a path inside it"
         )
     if not (1 <= image.height <= _LARGEST and 1 <= image.width <= _LARGEST):
         raise entry.fail(f"has {image.height}×{image.width} pixels; repair or remove it")
@@ -145,8 +147,8 @@ def _box(entry: _Entry, content: dict[str, Any]) -> CocoBox:
     bbox = entry("bbox", list)
     if len(bbox) != 4 or not all(map(_is_number, bbox)):
         raise entry.fail(
-            f"needs a bbox of 4 finite numbers (x, y, width, height) but has {short(bbox)};"
-            " repair or remove it"
+            "needs a bbox of 4 finite numbers (x, y, width, height) but has"
+            f" {brief(bbox, plain=True)}; repair or remove it"
         )
     area = content.get("area")
     return CocoBox(

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fixnorm.evidence.trainings import Training
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks import task_of
+from fixnorm.training.tasks import estimates_of, task_of
 from fixnorm.tuning.estimate import seconds_of_training, training_images
 
 __all__ = ["TFLOPS", "Cost", "Counter"]
@@ -87,20 +87,20 @@ class Counter:
 
 def _network(recipe: Recipe) -> str:
     """What the operations of an image depend on."""
-    size = task_of(recipe).expected().size
+    size = estimates_of(recipe).expected().size
     return f"{recipe.task} {recipe.model} {size}"
 
 
 @torch.no_grad()
 def forward_operations(recipe: Recipe) -> float:
     """Of one image, counted by running the network on it: without arithmetic where that works."""
-    task = task_of(recipe)
-    expected = task.expected()
+    task, estimates = task_of(recipe), estimates_of(recipe)
+    expected = estimates.expected()
     # A detector decides by values which boxes to keep: it needs some.
     device = torch.device("cpu" if recipe.task == "detection" else "meta")
     with device:
         model = task.network(expected.classes, expected.size[0]).eval()
-    part = task.example(1, device)
+    part = estimates.example(1, device)
     with FlopCounterMode(display=False) as counter:
         model(*part.inputs)
     return float(counter.get_total_flops()) / part.images

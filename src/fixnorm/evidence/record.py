@@ -18,10 +18,10 @@ from fixnorm.report.document import document, figure_card
 from fixnorm.report.drawing import png
 from fixnorm.report.markup import join, tag, with_t_max
 from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system.files import write_atomically
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
 
 __all__ = [
     "Record",

@@ -22,7 +22,7 @@ from fixnorm.evidence.running import ExperimentView, RunningExperiments, Trainin
 from fixnorm.evidence.scales import SCALES, Scale
 from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings
 from fixnorm.report.text_table import TextTable
-from fixnorm.system import short
+from fixnorm.system import brief
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
 from fixnorm.system.nearest import did_you_mean
@@ -102,7 +102,7 @@ def _stored(stored: Path, name: str) -> Record:
     path = stored / f"{name}.json" if stored.is_dir() else stored
     record = read_record(path)
     if record.experiment != name:
-        raise ValueError(f"{path} is of {short(record.experiment)}, not of {name}")
+        raise ValueError(f"{path} is of {brief(record.experiment, plain=True)}, not of {name}")
     try:
         exhibit_of(record)
     except ValueError as error:

@@ -14,15 +14,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from os.path import lexists
 from pathlib import Path
 from typing import TypeVar, cast
 
 from fixnorm import recipes
 from fixnorm.methods import MethodName
-from fixnorm.training.outcome import RunResult, read_result
+from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe, changed
-from fixnorm.training.table import read_table
+from fixnorm.training.result import RunResult
 from fixnorm.tuning.trial import Round, Trial
 
 __all__ = ["IMAGINED", "Found", "NotYet", "Training", "Trainings", "Value", "read_found"]
@@ -112,11 +111,11 @@ def read_found(folder: Path) -> Found | None:
 
     A run that is over and whose files are damaged is refused: training it again would find it over.
     """
-    if not lexists(folder / "result.json"):
+    run, advice = RunFolder(folder), f"remove {folder} to train it again"
+    result = run.ended(RunResult, advice=advice)
+    if result is None:
         return None
-    advice = f"remove {folder} to train it again"
-    result = read_result(folder / "result.json", RunResult, advice=advice)
-    table = read_table(folder / "metrics.csv", advice=advice)
+    table = run.table(advice=advice)
     return Found(
         score=None if result.diverged else result.score,
         largest_scale=result.largest_scale,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fixnorm.methods import MethodName, method_named
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
+from fixnorm.recipes.outside import from_outside
 from fixnorm.recipes.small import SMALL
 from fixnorm.system import brief
 from fixnorm.system.nearest import nearest_are
@@ -34,14 +35,15 @@ def groups() -> dict[str, tuple[str, ...]]:
 
 
 def get(name: str, method: MethodName | None = None) -> Recipe:
-    """The recipe of that name; no method is ``fixnorm``.
+    """The recipe of that name, or of a function ``package.module:function`` of another package.
 
-    Each method has settings of its own: ask for it here rather than change it afterwards.
+    No method is ``fixnorm``. Each method has settings of its own: ask for it here rather than
+    change it afterwards.
     """
     for what, value in (("name", name), ("method", method)):
         if value is not None and not isinstance(value, str):
             raise ValueError(f"{what} of a recipe must be a text but got {brief(value)}")
-    row = _RECIPES.get(name)
+    row = from_outside(name) if ":" in name else _RECIPES.get(name)
     if row is None:
         hint = nearest_are(name, names(), otherwise=f"one of {', '.join(names())}")
         raise ValueError(f"unknown recipe {name!r}: {hint}")

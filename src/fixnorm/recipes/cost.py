@@ -8,7 +8,7 @@ import torch
 
 from fixnorm.models import Counts, count
 from fixnorm.training import Recipe
-from fixnorm.training.tasks import Logits, task_of
+from fixnorm.training.tasks import Logits, estimates_of, exports_of, task_of
 
 __all__ = ["cost"]
 
@@ -20,8 +20,7 @@ def cost(recipe: Recipe) -> Counts:
     An image folder of which all classes are taken counts with ImageNet's. A detector's figures are
     those of its layers: boxes are sorted out by comparisons.
     """
-    task = task_of(recipe)
-    _, classes, size = task.expected()
+    _, classes, size = estimates_of(recipe).expected()
     with torch.device("meta"):
-        network = task.network(classes, size[0])
-    return count(Logits(network, task), size)
+        network = task_of(recipe).network(classes, size[0])
+    return count(Logits(network, exports_of(recipe)), size)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fixnorm.system import read_regular
+from fixnorm.system.run_paths import RunPaths
 
 __all__ = ["Curves", "read_curves", "thinned"]
 
@@ -25,7 +26,7 @@ def read_curves(folder: Path | None) -> Curves:
     if folder is None:
         return {}
     try:
-        text = read_regular(folder / "metrics.csv").decode(errors="replace")
+        text = read_regular(RunPaths(folder).metrics).decode(errors="replace")
         # A line without its end is still being written: its last number may be cut short.
         lines = text[: text.rfind("\n") + 1].replace("\0", "").splitlines()
         rows = list(csv.DictReader(lines))

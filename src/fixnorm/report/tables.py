@@ -21,11 +21,13 @@ from fixnorm.report.words import (
     valued,
     weight_decay,
 )
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.tuning.record import StudyRecord, TrialRecord
 
 __all__ = ["settings_table", "slot_table", "studies_table", "trial_table"]
 
-FILES = {"metrics.csv": "metrics", "result.json": "result"}
+_RUN = RunPaths(Path())
+FILES = {_RUN.metrics.name: "metrics", _RUN.result.name: "result"}
 """Files of a run's folder, and what links to them say."""
 
 Cell = tuple[str | None, float | str | None]

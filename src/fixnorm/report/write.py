@@ -10,8 +10,7 @@ from fixnorm.report.document import is_document
 from fixnorm.report.drawing import png
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.page import StudyPart, anchors_of, page
-from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import check_files, write_atomically
 from fixnorm.tuning.record import StudyRecord
 
 __all__ = ["check_place", "write_report"]

@@ -73,7 +73,6 @@ class Heard:
         """Why words were lost, if some were."""
 
     def write(self, text: str) -> int:
-        """All of it, or nothing."""
         try:
             self._stream.write(text)
         except (OSError, ValueError) as error:  # a closed file is a ValueError
@@ -81,12 +80,10 @@ class Heard:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """One after another."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """As far as it goes."""
         try:
             self._stream.flush()
         except (OSError, ValueError) as error:

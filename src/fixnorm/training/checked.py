@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from fixnorm.system import read_regular, short
+from fixnorm.system import brief, read_regular
 
 __all__ = [
     "Missing",
@@ -87,7 +87,7 @@ def fault(error: ValidationError) -> str:
     if first["type"] == "value_error":
         return f"{place}: {message}" if place else message
     message = message[0].lower() + message[1:]
-    return f"{place or 'it'}: {message} but it is {short(first['input'], plain=False)}"
+    return f"{place or 'it'}: {message} but it is {brief(first['input'])}"
 
 
 def _place(steps: tuple[Any, ...]) -> str:
@@ -99,5 +99,5 @@ def _place(steps: tuple[Any, ...]) -> str:
         elif _WORD.fullmatch(step):
             place += f".{step}" if place else step
         else:  # a key that somebody else chose
-            place += f"[{short(step, plain=False)}]"
+            place += f"[{brief(step)}]"
     return place

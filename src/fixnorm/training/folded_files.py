@@ -24,7 +24,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fixnorm.folding import above_caps, caps_of, fold_with, saved_caps, scaled_layers
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import write_atomically
+from fixnorm.system.run_paths import RunPaths
 
 __all__ = ["FoldedFile", "FoldedPart", "fold_file"]
 
@@ -118,9 +119,7 @@ def _model_file(folder: Path) -> Path:
                 f"the weights of {folder} are split over several files: write them as one, "
                 "save_pretrained(folder, max_shard_size='1TB')"
             )
-    run = (
-        "; for a run of fixnorm train: fixnorm export" if (folder / "recipe.json").exists() else ""
-    )
+    run = "; for a run of fixnorm train: fixnorm export" if RunPaths(folder).recipe.exists() else ""
     raise ValueError(f"{folder} has no {' or '.join(_MODEL_FILES)}{run}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
+from fixnorm.averages import measure_average, project_average_
+from fixnorm.batch_statistics import update_statistics_
 from fixnorm.conversion import convert
 from fixnorm.data import OpenSet
 from fixnorm.hook import Handle
@@ -21,10 +23,11 @@ from fixnorm.methods import METHODS
 from fixnorm.roles import audit
 from fixnorm.system.nearest import nearest
 from fixnorm.training.distributed import World
+from fixnorm.training.evaluate import Passes
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import Task, task_of
 from fixnorm.training.tasks.dense import DenseRecipe
-from fixnorm.training.tasks.risk import Head
+from fixnorm.training.tasks.task import Head
 
 __all__ = ["Trainee", "build", "make_optimizer"]
 
@@ -33,6 +36,8 @@ __all__ = ["Trainee", "build", "make_optimizer"]
 class Trainee:
     """A model under training."""
 
+    passes: Passes
+    """How batches go through it."""
     model: nn.Module
     """The module itself: what is saved and evaluated."""
     forward: nn.Module
@@ -40,12 +45,18 @@ class Trainee:
     optimizer: torch.optim.Optimizer
     handle: Handle | None
     """The hook's, where norms are fixed."""
+    scaler: torch.amp.GradScaler
     conv: list[nn.Parameter]
     """The scale-invariant weights that are not the head's: W^Conv."""
     heads: tuple[str, ...]
     """The classifiers, the main one first; those of a segmenter are two."""
     ema: Any = None
     """timm's moving average of the model, where the recipe has one."""
+
+    @property
+    def recipe(self) -> Recipe:
+        recipe: Recipe = self.passes.task.recipe
+        return recipe
 
     @property
     def evaluated(self) -> nn.Module:
@@ -60,7 +71,6 @@ class Trainee:
 
     @property
     def head(self) -> Head | None:
-        """The main classifier under training."""
         return self.head_of(self.model)
 
     def head_scale(self) -> Tensor | None:
@@ -81,6 +91,27 @@ class Trainee:
             return None
         return scales[0] if len(scales) == 1 else torch.stack(scales).amax(0)
 
+    def settle_average(self, batches: Iterable[Any] | None) -> dict[str, float]:
+        """The moving average's norm in units of the target, the least of all groups, as found.
+
+        Nothing where there is no average or no fixed group, or where the training has diverged.
+
+        Args:
+            batches: this process's, to take batch statistics of once the average is back on the
+                sphere; none to leave it where it is.
+        """
+        if self.ema is None or self.handle is None:
+            return {}
+        average = self.ema.module
+        ratio = min(found.ratio for found in measure_average(average, self.optimizer))
+        if not math.isfinite(ratio):
+            return {}
+        if batches is not None:
+            project_average_(average, self.optimizer)
+            update_statistics_(average, batches, run=self.passes.outputs)
+            self.passes.world.average_buffers(average)
+        return {"ema_ratio": ratio}
+
 
 def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     """Make the model from the recipe's seed, convert it for the method, and hook the optimizer."""
@@ -100,10 +131,12 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     )
     optimizer = make_optimizer(recipe, groups)
     return Trainee(
+        passes=Passes(task, world),
         model=model,
         forward=_wrapped(model, recipe, world),
         optimizer=optimizer,
         handle=fixnorm.attach(optimizer) if METHODS[recipe.method].fixes else None,
+        scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         conv=[model.get_parameter(name) for name in conv_names],
         heads=tuple(task.heads(heads)),
         ema=_average(model, recipe),

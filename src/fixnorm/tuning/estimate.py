@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
+from fixnorm.training.folder import read_table
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.table import read_table
-from fixnorm.training.tasks import task_of
+from fixnorm.training.tasks import estimates_of, task_of
 from fixnorm.tuning.engines import Died, Engine
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.trial import Round, Trial
@@ -46,9 +46,9 @@ def training_images(recipe: Recipe, data: Path | None) -> int:
     """
     if recipe.unit == "iterations":
         return recipe.length * recipe.batch_size
-    task = task_of(recipe)
-    images = task.expected().images if data is None else task.training_images(data)
-    return images * recipe.length
+    if data is None:
+        return estimates_of(recipe).expected().images * recipe.length
+    return task_of(recipe).training_images(data) * recipe.length
 
 
 def seconds_of_training(recipe: Recipe, data: Path | None) -> float:
@@ -62,11 +62,11 @@ def _speed(recipe: Recipe) -> float:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        task = task_of(recipe)
-        expected = task.expected()
+        task, estimates = task_of(recipe), estimates_of(recipe)
+        expected = estimates.expected()
         model = task.network(expected.classes, expected.size[0]).to(device).train()
         most = 256 if device.type == "cuda" else _CPU_BATCH
-        part = task.example(min(recipe.batch_size, most), device)
+        part = estimates.example(min(recipe.batch_size, most), device)
 
         def step() -> None:
             task.loss(model(*part.inputs), part).backward()

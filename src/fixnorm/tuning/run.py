@@ -16,13 +16,13 @@ from typing import Any
 from fixnorm.system import check_files
 from fixnorm.system.machine import is_full
 from fixnorm.system.process import leashed
+from fixnorm.system.run_paths import RunPaths
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.folder import differences
-from fixnorm.training.outcome import RunEnd, read_result
-from fixnorm.training.recipe import Recipe, changed
-from fixnorm.training.result import commit, versions
-from fixnorm.training.table import count_lines
+from fixnorm.training.folder import RunFolder
+from fixnorm.training.recipe import Recipe, changed, differences
+from fixnorm.training.result import RunEnd
 from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.engines import Died, Refused, Unfinished
 from fixnorm.tuning.search import Search
@@ -87,7 +87,7 @@ class Runs(ABC):
 
     def progress(self, trial: Trial) -> float:
         """The share that is done."""
-        lines = count_lines(self.folder_of(trial) / "metrics.csv")
+        lines = RunFolder(self.folder_of(trial)).lines()
         return min(lines / self.recipe_of(trial).rows(), 1.0)
 
     def said(self, trial: Trial) -> int:
@@ -146,10 +146,10 @@ class Runs(ABC):
     def _result(self, trial: Trial) -> RunEnd | None:
         """What the run wrote, if it is a run of this very recipe."""
         try:  # one that is damaged counts as none: the next try of the run will name it
-            end = read_result(self.folder_of(trial) / "result.json", RunEnd, advice="train again")
+            end = RunFolder(self.folder_of(trial)).ended(RunEnd, advice="train again")
         except ValueError:
             return None
-        recipe = (end.model_extra or {}).get("recipe")
+        recipe = None if end is None else (end.model_extra or {}).get("recipe")
         if not isinstance(recipe, dict) or differences(recipe, self.recipe_of(trial)):
             return None
         return end
@@ -178,7 +178,7 @@ class TrialRuns(Runs):
         return shlex.join(["fixnorm", "train", *self._arguments(_tuned(best))])
 
     def _arguments(self, changes: dict[str, Any]) -> list[str]:
-        arguments = [self.recipe.name, "--method", self.recipe.method]
+        arguments = [self.recipe.command_name, "--method", self.recipe.method]
         for pair in self.settings:
             if pair.partition("=")[0] not in changes:
                 arguments += ["--set", pair]
@@ -275,7 +275,7 @@ class _File(Part):
 
 def check_place(folder: Path) -> None:
     """Refuse a folder where a training, or somebody else, has a file of ours."""
-    if (folder / "recipe.json").exists():
+    if RunPaths(folder).recipe.exists():
         raise ValueError(f"{folder} is the folder of a training: give another --out")
     check_files(folder, (), sign="result.json", ours=_is_result)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from fixnorm.system import short
+from fixnorm.system import brief
 from fixnorm.system.numbers import check_number
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.plans import PLANS
@@ -99,7 +99,7 @@ def _checked(
 ) -> dict[str, Any]:
     """An attribute as a dict of what it may hold; a :class:`ValueError` names what is wrong."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name}: should be an object but it is {short(value, plain=False)}")
+        raise ValueError(f"{name}: should be an object but it is {brief(value)}")
     for key in needed:
         if key not in value:
             raise ValueError(f"{name}: {key} is missing")
@@ -107,12 +107,10 @@ def _checked(
         if key not in checks:
             if open:
                 continue
-            raise ValueError(f"{name}: {short(key)} is unknown to this version")
+            raise ValueError(f"{name}: {brief(key, plain=True)} is unknown to this version")
         what, holds = checks[key]
         if not (there is None and key in nullable) and not holds(there):
-            raise ValueError(
-                f"{name}: {key}: should be {what} but it is {short(there, plain=False)}"
-            )
+            raise ValueError(f"{name}: {key}: should be {what} but it is {brief(there)}")
     return dict(value)
 
 

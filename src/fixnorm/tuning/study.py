@@ -21,7 +21,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from fixnorm.internals import optuna_id
-from fixnorm.system import printable, short
+from fixnorm.system import brief, printable
 from fixnorm.system.lock import InUse, this_process
 from fixnorm.tuning.search import Ledger
 from fixnorm.tuning.storage import Storage
@@ -331,7 +331,7 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
 def _short(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
         return " ".join(f"{v:g}" for v in value[:20])
-    return short(value)
+    return brief(value, plain=True)
 
 
 def _owner(storage: Storage, name: str) -> str | None:

@@ -32,9 +32,9 @@ from fixnorm.report.style import (
 )
 from fixnorm.report.text_table import TextTable
 from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system.files import write_atomically
+from fixnorm.system.versions import commit, versions
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
 from fixnorm.tuning.plans import PLANS
 
 __all__ = ["check_place", "content", "table_of", "write_replay"]
