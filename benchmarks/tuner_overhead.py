@@ -18,7 +18,7 @@ from pathlib import Path
 import fixnorm
 from fixnorm import recipes
 from fixnorm.tuning.driver import Watcher, drive
-from fixnorm.tuning.engines.local import LocalEngine
+from fixnorm.tuning.local_engine import LocalEngine
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage

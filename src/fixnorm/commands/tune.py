@@ -29,7 +29,7 @@ from fixnorm.training.folder import write_json
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import task_of
 from fixnorm.tuning.driver import drive
-from fixnorm.tuning.engines import Engine
+from fixnorm.tuning.engine import Engine
 from fixnorm.tuning.estimate import (
     decay_slope,
     equivalent_lr,

@@ -35,7 +35,7 @@ from fixnorm.system.lock import owned_folder
 from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.recipe import Recipe
 from fixnorm.tuning.driver import drive
-from fixnorm.tuning.engines import Engine, Refused
+from fixnorm.tuning.engine import Engine, Refused
 from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 from fixnorm.tuning.view import LiveView

@@ -18,10 +18,10 @@ try:
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
     from fixnorm.system import brief
     from fixnorm.system.numbers import check_number, check_whole
-    from fixnorm.tuning.engines import Unfinished
-    from fixnorm.tuning.engines.ray_tasks import loopback
+    from fixnorm.tuning.engine import Unfinished
     from fixnorm.tuning.function import Train, check_callable, steps_of
     from fixnorm.tuning.plan import PAPER, SearchSpace
+    from fixnorm.tuning.ray_engine import loopback
     from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:

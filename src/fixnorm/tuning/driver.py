@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fixnorm.system.interrupt import Interrupt, Interrupted
-from fixnorm.tuning.engines import Died, Engine, Unfinished
+from fixnorm.tuning.engine import Died, Engine, Unfinished
 from fixnorm.tuning.trial import Result, Trial
 
 __all__ = ["Searching", "Watcher", "drive"]

@@ -23,7 +23,7 @@ from fixnorm.system.machine import of_machine
 from fixnorm.system.numbers import check_whole, numbers
 from fixnorm.system.pool import LeashedPool
 from fixnorm.tuning.driver import Watcher, drive
-from fixnorm.tuning.engines import Died, Unfinished
+from fixnorm.tuning.engine import Died, Unfinished
 from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage

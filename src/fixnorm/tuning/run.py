@@ -24,7 +24,7 @@ from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe, changed, differences
 from fixnorm.training.result import RunEnd
 from fixnorm.training.tasks import Metric, task_of
-from fixnorm.tuning.engines import Died, Refused, Unfinished
+from fixnorm.tuning.engine import Died, Refused, Unfinished
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import Strategy

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from fixnorm.system import process
-from fixnorm.tuning.engines import Died
+from fixnorm.tuning.engine import Died
 from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 

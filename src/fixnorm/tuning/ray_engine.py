@@ -23,8 +23,8 @@ from fixnorm.internals import ray_on_loopback
 from fixnorm.system import lock, process
 from fixnorm.system.extras import needs
 from fixnorm.training.folder import RunFolder
-from fixnorm.tuning.engines import Died
-from fixnorm.tuning.engines.local import cores
+from fixnorm.tuning.engine import Died
+from fixnorm.tuning.local_engine import cores
 from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 
