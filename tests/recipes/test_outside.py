@@ -244,3 +244,37 @@ def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="needs a task, a name, but has 'no name'"):
         register(Nameless)
     assert issubclass(Another, Task)
+
+
+def shown(section: str) -> str:
+    """The code of a section of CONTRIBUTING."""
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    return text.partition(f"## {section}\n")[2].partition("```python\n")[2].partition("```")[0]
+
+
+def test_the_recipe_that_contributing_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown_recipes.py").write_text(shown("A recipe"))
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = recipes.get("shown_recipes:my_recipe")
+    assert (recipe.name, recipe.length, recipe.method) == ("mine", 30, "fixnorm")
+
+
+def test_the_task_that_contributing_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shown_task.py").write_text(shown("A task"))
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        import shown_task  # type: ignore[import-not-found]
+
+        assert not shown_task.Depth.__abstractmethods__  # it shows all that a task must say
+        assert set(vars(shown_task.Depth)) >= Task.__abstractmethods__
+        recipe = shown_task.DepthRecipe(
+            name="depth", model="resnet8", data="digits", lr=1.0, alpha=1.0, batch_size=8, epochs=9
+        )
+        assert type(task_of(recipe)) is shown_task.Depth
+        assert recipe_from_dict(recipe.to_dict()) == recipe
+    finally:
+        from fixnorm.training import tasks
+
+        del tasks._TASKS["depth"], tasks.METRICS["depth"]
