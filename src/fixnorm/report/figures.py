@@ -85,7 +85,7 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
         and (slot.first.lr, slot.first.fraction) == (first.lr, first.fraction)
     ]
     every = {slot.first.alpha: slot for slot in (*known, *slots) if slot.first.alpha is not None}
-    title = f"alpha round: {span(first.fraction)}, lr {first.lr:.3g}"
+    title = f"{first.round}: {span(first.fraction)}, lr {first.lr:.3g}"
     draw = partial(_draw_over_alpha, slots=tuple(every.values()), study=study, title=title)
     free = (
         " A hollow point needed no training: g never met its cap, so it is the training of the"
