@@ -25,7 +25,7 @@ from fixnorm.evidence.experiments.table2 import Table2
 from fixnorm.evidence.record import Record, about, exhibit_of, read_record
 from fixnorm.report.drawing import png
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results" / "reproduce"

@@ -112,7 +112,7 @@ def _drawn_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in ("evidence.record", "evidence.replay.output", "report.write"):
         monkeypatch.setattr(f"fixnorm.{module}.png", drawn)
-    monkeypatch.setattr("fixnorm.report.document.svg", lambda panel, prefix: "<svg></svg>")
+    monkeypatch.setattr("fixnorm.report.html.svg", lambda panel, prefix: "<svg></svg>")
 
 
 def kept(answer: Answer, *, chatty: bool = False) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fixnorm.report.curve_figures import PAGE_POINTS, curve_figures, read_runs
-from fixnorm.report.curves import read_curves, thinned
+from fixnorm.report.curves import PAGE_POINTS, curve_figures, read_curves, read_runs, thinned
 from fixnorm.report.drawing import Drawing, png, svg
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.style import apart

@@ -238,6 +238,14 @@ def test_a_running_search_with_a_half_written_file(tmp_path: Path) -> None:
     assert "study-1-cifar10-small-progress" not in figures(page)  # no full-length training yet
 
 
+def test_a_slot_none_of_whose_seeds_has_ended(tmp_path: Path) -> None:
+    trials = [trial(f"a{k}", seed=k, accuracy=50.0 + k) for k in range(2)]
+    trials += [trial(f"b{k}", seed=k, index=1, lr=2.0, state="running") for k in range(2)]
+    page = read([study(*trials)], tmp_path)
+    row = next(cells for _, cells in page.rows if cells[1:2] == ["lr 2, alpha 0.5"])
+    assert row[3:] == ["0 of 2", "", "", "", "running"]
+
+
 def test_a_stopped_search_says_how_it_goes_on(tmp_path: Path) -> None:
     record = study(trial("a", accuracy=50.0), settings={"space": SPACE})
     page = read([record], tmp_path)

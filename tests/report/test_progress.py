@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from fixnorm.report.notes import notes
-from fixnorm.report.progress import answer, cost_to_reach, judge, longest, progress, stage
-from fixnorm.report.slots import slots_of
-from fixnorm.report.space import announced
+from fixnorm.report.summary import (
+    announced,
+    answer,
+    cost_to_reach,
+    judge,
+    longest,
+    progress,
+    slots_of,
+    stage,
+)
 from fixnorm.tuning.trial import StudyRecord, Trial
 from helpers.records import SPACE, START, study, trial
 

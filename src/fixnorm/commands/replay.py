@@ -87,7 +87,7 @@ def replay(wanted: Wanted) -> None:
     # Here, as other commands must not wait for Optuna.
     from fixnorm.evidence.replay.output import check_place, content, table_of, write_replay
     from fixnorm.evidence.replay.replays import Options, read_landscapes, replay_all, workloads_of
-    from fixnorm.report.text_table import wide_console
+    from fixnorm.report.tables import wide_console
 
     named = wanted.strategies
     names = None if named is None else tuple(named.replace(",", " ").split())

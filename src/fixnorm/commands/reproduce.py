@@ -109,7 +109,7 @@ def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
     """The tables, what became of the claims, and where everything is."""
     from fixnorm.evidence.experiments import DRAWN
     from fixnorm.evidence.record import exhibit_of, read_record
-    from fixnorm.report.text_table import wide_console
+    from fixnorm.report.tables import wide_console
 
     if wanted.as_json:
         print(json.dumps({name: [str(path) for path in paths] for name, paths in written.items()}))
@@ -128,9 +128,9 @@ def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
 
 def announce(planned: dict[str, list[Training]], scale: Scale, wanted: Wanted) -> None:
     """What experiments would take; nothing is trained."""
-    from fixnorm.evidence.cost import Counter
-    from fixnorm.evidence.reproducing import cost_table, together
-    from fixnorm.report.text_table import wide_console
+    from fixnorm.evidence.cost import Counter, cost_table
+    from fixnorm.evidence.reproducing import together
+    from fixnorm.report.tables import wide_console
 
     counter, shared = Counter(measure=scale.name == "small"), together(planned)
     with Console(stderr=True).status("counting the operations of each network"):

@@ -45,8 +45,8 @@ def get(name: str, method: MethodName | None = None) -> Recipe:
     No method is ``fixnorm``. Each method has settings of its own: ask for it here rather than
     change it afterwards.
     """
-    for what, value in (("name", name), ("method", method)):
-        if value is not None and not isinstance(value, str):
+    for what, value in (("name", name), ("method", "fixnorm" if method is None else method)):
+        if not isinstance(value, str):
             raise ValueError(f"{what} of a recipe must be a text but got {brief(value)}")
     row = from_outside(name) if ":" in name else _RECIPES.get(name)
     if row is None:

@@ -67,7 +67,6 @@ class Runs(ABC):
         """Of ``fixnorm train``, without the run's folder."""
 
     def folder_of(self, trial: Trial) -> Path:
-        """The run's folder."""
         return self.folder / trial.key
 
     def log_of(self, trial: Trial) -> Path:
@@ -86,7 +85,6 @@ class Runs(ABC):
         return [sys.executable, *launch, *leashed("-"), sys.executable, *train]
 
     def progress(self, trial: Trial) -> float:
-        """The share that is done."""
         lines = RunFolder(self.folder_of(trial)).lines()
         return min(lines / self.recipe_of(trial).rows(), 1.0)
 
@@ -166,7 +164,6 @@ class TrialRuns(Runs):
     data: Path | None
 
     def recipe_of(self, trial: Trial) -> Recipe:
-        """The study's with the trial's numbers."""
         return changed(self.recipe, **self._changes(trial))
 
     def arguments(self, trial: Trial) -> list[str]:
@@ -234,7 +231,6 @@ class RecipeSearch:
 
     @property
     def metric(self) -> Metric:
-        """What is maximised."""
         return task_of(self.runs.recipe).metric
 
     def settings(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Found, Trainings
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.style import INK, PAPER, RAMP, dress, write
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Loose, Name, Percent
 from fixnorm.training.checked import Part
 from fixnorm.tuning.plan import PAPER as SPACE

@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, model_validator
 
 from fixnorm.evidence.experiment import (
-    Claim,
     DrawnExperiment,
     Exhibit,
-    at_least,
+    as_good,
     need,
     same_number,
 )
@@ -25,7 +24,7 @@ from fixnorm.groups import Scope
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.style import SERIES
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Count, Name
 from fixnorm.training.checked import Part
 
@@ -142,7 +141,7 @@ class Peers(DrawnExperiment):
             ),
         )
         claims = tuple(
-            Claim(f"FixNorm is at least as good as {peer}", at_least(d), f"{d.interval()} %")
-            for peer, d in differences.items()
+            as_good(f"FixNorm is at least as good as {peer}", difference)
+            for peer, difference in differences.items()
         )
         return Exhibit((Drawing("peers", "Peers", SEEDS_AS_DOTS, (panel,)),), (table,), claims)

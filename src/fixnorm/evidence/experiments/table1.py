@@ -38,7 +38,7 @@ from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import PAPER, EndLabel, breadth, dress, end_labels, room
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Name, Percent, Positive, Slug
 from fixnorm.training.checked import Part
 

@@ -101,7 +101,6 @@ class RayEngine:
         self._running[trial] = task, said
 
     def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
-        """Ask Ray for the tasks that are over."""
         waiting = [task for task, _ in self._running.values()]
         first, _ = self._ray.wait(waiting, timeout=seconds)
         if not first:
@@ -111,7 +110,6 @@ class RayEngine:
         return [(trial, self._end(trial)) for trial in ready]
 
     def progress(self, trial: Trial) -> float:
-        """The share of its epochs."""
         return self.runs.progress(trial)
 
     def stop(self) -> None:
