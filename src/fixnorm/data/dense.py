@@ -21,8 +21,6 @@ from fixnorm.data.split import MEMORY_LIMIT, Counter, Progress
 
 
 class DenseImages(Protocol):
-    """Images by position."""
-
     def __len__(self) -> int: ...
 
     def path(self, at: int) -> Path: ...

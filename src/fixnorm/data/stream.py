@@ -44,7 +44,7 @@ class Reader(Protocol[S, B_co]):
         """Sample `at`, augmented by these (1, n) numbers; None: as evaluation sees it."""
 
     def collate(self, samples: list[S]) -> B_co:
-        """A batch."""
+        """The batch of these samples."""
 
 
 class _Fetched(NamedTuple, Generic[T]):
