@@ -17,8 +17,8 @@ from pathlib import Path
 
 import fixnorm
 from fixnorm import recipes
-from fixnorm.tuning.driver import SILENT, drive
-from fixnorm.tuning.engines.local import LocalEngine
+from fixnorm.tuning.driver import Watcher, drive
+from fixnorm.tuning.local_engine import LocalEngine
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
@@ -85,7 +85,7 @@ def of_processes(workers: int) -> float:
         )
         started = time.perf_counter()
         with equal.owned() as search:
-            drive(search, LocalEngine(runs, workers=workers), SILENT)
+            drive(search, LocalEngine(runs, workers=workers), Watcher())
         return time.perf_counter() - started
 
 

@@ -48,6 +48,17 @@ def test_a_plan_in_one_file_runs_everywhere(
     assert (trace.trainings, trace.end.lr, trace.end.level) == (5, 0.25, 1.0)
 
 
+def test_the_plan_that_contributing_shows() -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    shown = text.partition("## A search plan")[2].partition("```python\n")[2].partition("```")[0]
+    try:
+        exec(shown, {})
+        tuned = fixnorm.tune(hill, steps=10, plan="edges", progress=False)
+        assert (tuned.lr, tuned.alpha, tuned.trials) == (0.2, 0.5, 4)
+    finally:
+        del PLANS["edges"], TITLES["edges"]
+
+
 def test_an_unknown_plan_is_refused_everywhere(tmp_path: Path, write: Callable[..., Path]) -> None:
     with pytest.raises(ValueError, match="plan must be paper or unimodal but got 'ends'"):
         fixnorm.tune(hill, steps=10, plan="ends", progress=False)

@@ -13,7 +13,7 @@ import typer
 
 from fixnorm import recipes
 from fixnorm.commands import app as application
-from fixnorm.commands import searching
+from fixnorm.commands import tune
 from fixnorm.tuning import estimate
 from helpers.promise import answered, check_line, refused
 
@@ -113,7 +113,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("fixnorm.evidence.replay.replays.replay_all", pretend)
     monkeypatch.setattr("fixnorm.commands.reproduce.announce", pretend)
     for name in ("searched", "centred"):
-        monkeypatch.setattr(searching, name, pretend)
+        monkeypatch.setattr(tune, name, pretend)
     return tmp_path
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import fixnorm
 from fixnorm.data import DataError
-from fixnorm.data.coco_file import read_coco_file
+from fixnorm.data.coco import read_coco_file
 from fixnorm.models.backbones import load_backbone
 from fixnorm.report import drawing
 from fixnorm.report.curves import read_curves

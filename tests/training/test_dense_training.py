@@ -20,9 +20,9 @@ from fixnorm.methods import MethodName
 from fixnorm.models.detectors import CLASSIFIER
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
-from fixnorm.training.evaluate import Passes, evaluate
 from fixnorm.training.export import export
-from fixnorm.training.setup import build
+from fixnorm.training.measurements import evaluate
+from fixnorm.training.setup import Passes, build
 from fixnorm.training.tasks import task_of
 from fixnorm.training.view import View
 from fixnorm.training.weights import rebuild

@@ -16,8 +16,8 @@ import pytest
 from fixnorm import recipes
 from fixnorm.system.process import leashed
 from fixnorm.tuning.driver import drive
-from fixnorm.tuning.engines import Refused, Unfinished
-from fixnorm.tuning.engines.local import LocalEngine, _shares, cores, default_workers
+from fixnorm.tuning.engine import Refused, Unfinished
+from fixnorm.tuning.local_engine import LocalEngine, _shares, cores, default_workers
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage

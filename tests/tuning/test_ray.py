@@ -18,11 +18,12 @@ import pytest
 
 from fixnorm.commands.train import configured
 from fixnorm.system import process
+from fixnorm.tuning import ray_engine
 from fixnorm.tuning.driver import drive
-from fixnorm.tuning.engines import Died, Engine, ray_tasks
-from fixnorm.tuning.engines.local import LocalEngine
-from fixnorm.tuning.engines.ray_tasks import RayEngine
+from fixnorm.tuning.engine import Died, Engine
+from fixnorm.tuning.local_engine import LocalEngine
 from fixnorm.tuning.plan import SearchSpace
+from fixnorm.tuning.ray_engine import RayEngine
 from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
@@ -73,7 +74,7 @@ def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_package_does_not_import_ray() -> None:
-    asleep = "import fixnorm.tuning.engines.ray_tasks, sys; assert 'ray' not in sys.modules"
+    asleep = "import fixnorm.tuning.ray_engine, sys; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", asleep], check=True)
 
 
@@ -139,7 +140,7 @@ def test_a_run_that_another_process_still_holds_is_waited_for(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head and two more nodes, with one core each."""
-    ray = ray_tasks._imported()  # as the engine would, so that it is as quiet
+    ray = ray_engine._imported()  # as the engine would, so that it is as quiet
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     node = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
     made = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
@@ -264,7 +265,7 @@ def test_room_follows_the_nodes(
         until(lambda: engine.room == 3 * 2 + 8)
         demanding = RayEngine(runs, cpus=3, address=cluster.address)
         assert demanding.room == 1
-        monkeypatch.setattr(ray_tasks, "_ROOMLESS", 0.0)
+        monkeypatch.setattr(ray_engine, "_ROOMLESS", 0.0)
         cluster.remove_node(large)
         with pytest.raises(OSError, match="needs 3 CPUs and 0 GPUs but all the cluster has had"):
             until(lambda: demanding.room == 0)  # it is never 0
@@ -298,7 +299,7 @@ def test_a_stopped_training_writes_its_checkpoint(cluster: Any, tmp_path: Path) 
 def test_a_worker_killed_when_ray_tries_no_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "_RETRIES", 0)
+    monkeypatch.setattr(ray_engine, "_RETRIES", 0)
     runs = runs_in(tmp_path, epochs=500)
     engine = RayEngine(runs, address=cluster.address)
     try:

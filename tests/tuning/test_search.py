@@ -17,9 +17,9 @@ from fixnorm import recipes
 from fixnorm.report.summary import answer
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import RecipeSearch, TrialRuns, result
-from fixnorm.tuning.search import Ledger, Search, Strategy, run_here
+from fixnorm.tuning.search import Ledger, Search, run_here
 from fixnorm.tuning.storage import Storage
-from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy
+from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.study import Study, read_studies
 from fixnorm.tuning.trial import Result, Round, Trial
 from fixnorm.tuning.view import SearchView, found
@@ -110,8 +110,8 @@ def test_a_ledger_in_memory_and_a_study_tell_the_same(strategy: Strategy) -> Non
     study = optuna.create_study(direction="maximize")
     kept = Study.around(
         study,
-        settings=strategy.settings(),  # type: ignore[attr-defined]
-        distributions=strategy.distributions(),  # type: ignore[attr-defined]
+        settings=strategy.settings(),
+        distributions=strategy.distributions(),
     )
     if isinstance(strategy, SamplerStrategy):
         best = run_here(Search(strategy, kept), lambda trial: Result(accuracy=-trial.lr))
@@ -120,7 +120,7 @@ def test_a_ledger_in_memory_and_a_study_tell_the_same(strategy: Strategy) -> Non
         with pytest.raises(NotImplementedError):
             Search(strategy, Ledger(strategy.settings())).ask()
         return
-    forgotten = Ledger(strategy.settings())  # type: ignore[attr-defined]
+    forgotten = Ledger(strategy.settings())
     assert run_here(Search(strategy, kept), told) == run_here(Search(strategy, forgotten), told)
     assert [t.asked for t in kept.record().trials] == [t.asked for t in forgotten.record().trials]
     assert kept.results.keys() == forgotten.results.keys()

@@ -16,7 +16,7 @@ import torch
 import typer
 
 if TYPE_CHECKING:
-    from fixnorm.tuning.engines import Engine
+    from fixnorm.tuning.engine import Engine
     from fixnorm.tuning.run import Runs
 
 __all__ = ["PANEL", "Where", "check_where", "given", "refuse", "same_fields", "takes"]
@@ -137,7 +137,7 @@ class Where:
     @property
     def at_a_time(self) -> int:
         """Trainings side by side on this machine."""
-        from fixnorm.tuning.engines.local import default_workers
+        from fixnorm.tuning.local_engine import default_workers
 
         gpus = torch.cuda.device_count()
         return self.workers or default_workers(gpus=gpus, processes=self.nproc_per_trial)
@@ -145,12 +145,12 @@ class Where:
     def new_engine(self, runs: Runs) -> Engine:
         # Here, as a training must not wait for what only a search needs.
         if self.engine == "ray":
-            from fixnorm.tuning.engines.ray_tasks import RayEngine
+            from fixnorm.tuning.ray_engine import RayEngine
 
             return RayEngine(
                 runs, cpus=self.cpus_per_trial, gpus=self.gpus_per_trial, address=self.address
             )
-        from fixnorm.tuning.engines.local import LocalEngine
+        from fixnorm.tuning.local_engine import LocalEngine
 
         return LocalEngine(runs, workers=self.at_a_time, gpus=torch.cuda.device_count())
 

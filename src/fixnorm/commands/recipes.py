@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fixnorm import recipes as catalogue
-from fixnorm.recipes.cost import cost
+from fixnorm.recipes import cost
 from fixnorm.training.tasks import estimates_of, task_of
 
 

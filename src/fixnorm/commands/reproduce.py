@@ -128,8 +128,8 @@ def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
 
 def announce(planned: dict[str, list[Training]], scale: Scale, wanted: Wanted) -> None:
     """What experiments would take; nothing is trained."""
-    from fixnorm.evidence.cost import Counter
-    from fixnorm.evidence.reproducing import cost_table, together
+    from fixnorm.evidence.cost import Counter, cost_table
+    from fixnorm.evidence.reproducing import together
     from fixnorm.report.tables import wide_console
 
     counter, shared = Counter(measure=scale.name == "small"), together(planned)

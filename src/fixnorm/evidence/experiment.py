@@ -35,7 +35,9 @@ __all__ = [
     "NotNegative",
     "Scores",
     "Verdict",
+    "as_good",
     "at_least",
+    "better",
     "greater",
     "grouped",
     "need",
@@ -131,6 +133,16 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def better(text: str, difference: Mean) -> Claim:
+    """The claim that something is better, in percent."""
+    return Claim(text, greater(difference), f"{difference.interval()} %")
+
+
+def as_good(text: str, difference: Mean) -> Claim:
+    """The claim that something is as good, in percent."""
+    return Claim(text, at_least(difference), f"{difference.interval()} %")
 
 
 def greater(difference: Mean) -> Verdict:

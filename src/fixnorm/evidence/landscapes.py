@@ -26,7 +26,6 @@ __all__ = [
     "Peak",
     "Point",
     "Recorded",
-    "is_landscape",
 ]
 
 AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
@@ -191,15 +190,6 @@ class Landscape:
             corner.weight * self.means[fraction, corner.level, corner.lr].accuracy
             for corner in self.corners(lr, level, fraction=fraction)
         )
-
-
-def is_landscape(file: Path) -> bool:
-    """Whether the file is a recording."""
-    try:
-        Landscape.read(file)
-    except ValueError:
-        return False
-    return True
 
 
 def _axis(file: Path, points: Sequence[Point]) -> str:

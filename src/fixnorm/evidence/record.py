@@ -12,15 +12,15 @@ from pydantic import Field
 from fixnorm.evidence.experiment import Claim, Exhibit, Experiment
 from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig4 import Recordings
-from fixnorm.evidence.landscapes import is_landscape
+from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.trainings import Found, Training
 from fixnorm.report.drawing import png
 from fixnorm.report.html import render
 from fixnorm.system import check_files
-from fixnorm.system.files import write_atomically
+from fixnorm.system.files import write_files
 from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
-from fixnorm.training.checked import Part, read_checked
+from fixnorm.training.checked import Part, can_read, read_checked
 
 __all__ = [
     "Record",
@@ -83,14 +83,6 @@ def read_record(path: Path) -> Record:
     )
 
 
-def _is_record(path: Path) -> bool:
-    try:
-        read_record(path)
-    except ValueError:
-        return False
-    return True
-
-
 def exhibit_of(record: Record) -> Exhibit:
     """What the experiment shows; a :class:`ValueError` names the place that is wrong."""
     return DRAWN[record.experiment].of(record.outcome).show()
@@ -100,20 +92,18 @@ def check_places(names: Iterable[str], out: Path) -> None:
     """Refuse a folder where files of others have the names of these experiments' files."""
     for name in names:
         if name in DRAWN:
-            check_files(out, (f"{name}.md", f"{name}.html"), sign=f"{name}.json", ours=_is_record)
+            files = (f"{name}.md", f"{name}.html")
+            check_files(out, files, sign=f"{name}.json", ours=can_read(read_record))
 
 
 def write_landscapes(record: Record, out: Path) -> list[Path]:
     """Each recording as a file that ``fixnorm replay`` reads."""
     paths = []
+    origin = {name: getattr(record, name) for name in _ORIGIN}
     for grid in Recordings.of(record.outcome).landscapes:
-        path = out / "landscapes" / grid.method / f"{grid.name}.json"
-        origin = {k: getattr(record, k) for k in _ORIGIN}
-        check_files(path.parent, (), sign=path.name, ours=is_landscape)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(path) as file:
-            file.write(json.dumps(origin | grid.model_dump(exclude_unset=True)).encode())
-        paths.append(path)
+        text = json.dumps(origin | grid.model_dump(exclude_unset=True))
+        folder, name = out / "landscapes" / grid.method, f"{grid.name}.json"
+        paths += write_files(folder, {name: text.encode()}, ours=can_read(Landscape.read))
     return paths
 
 
@@ -125,14 +115,13 @@ def write_exhibit(record: Record, out: Path) -> list[Path]:
     name, exhibit = record.experiment, exhibit_of(record)
     tables = "\n".join(table.markdown() for table in exhibit.tables)
     text = f"# {DRAWN[name].title}\n\n{_claims_markdown(exhibit.claims)}\n{tables}"
-    contents = {f"{name}.md": text.encode(), f"{name}.html": _page(record, exhibit).encode()}
-    contents |= {f"{drawing.name}.png": png(drawing) for drawing in exhibit.drawings}
-    check_files(out, contents, sign=f"{name}.json", ours=_is_record)
-    out.mkdir(parents=True, exist_ok=True)
-    for file, content in {f"{name}.json": _lines(record), **contents}.items():
-        with write_atomically(out / file) as opened:
-            opened.write(content)
-    return [out / f"{name}.json", *(out / file for file in contents)]
+    contents = {
+        f"{name}.json": _lines(record),
+        f"{name}.md": text.encode(),
+        f"{name}.html": _page(record, exhibit).encode(),
+        **{f"{drawing.name}.png": png(drawing) for drawing in exhibit.drawings},
+    }
+    return write_files(out, contents, ours=can_read(read_record))
 
 
 def about(record: Record) -> str:

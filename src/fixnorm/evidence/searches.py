@@ -101,7 +101,7 @@ class Scored(Part):
 def tuned_fixnorm(
     trainings: Trainings, workload: Workload, scale: Scale, *, seed: int, scope: Scope = "global"
 ) -> Winner:
-    """By Algorithm 4."""
+    """The winner of Algorithm 4, trained anew."""
     found = algorithm4(trainings, workload, seed=seed, scope=scope)
     numbers = {**found.winner, "scope": _changed(scope)}
     scores = fresh_scores(trainings, workload, "fixnorm", scale, **numbers)
@@ -118,7 +118,7 @@ def tuned_weight_decay(
     optimizer: str | None = None,
     ranges: Ranges | None = None,
 ) -> Winner:
-    """By Bayesian optimisation."""
+    """The winner of Bayesian optimisation, trained anew."""
     found = bayesian(
         trainings, workload, seed=seed, budget=budget, optimizer=optimizer, ranges=ranges
     )

@@ -16,6 +16,7 @@ from torch import nn
 from fixnorm import attach, convert, param_groups, recipes
 from fixnorm.evidence.experiment import NotNegative
 from fixnorm.evidence.trainings import Value
+from fixnorm.methods import METHODS
 from fixnorm.models import create
 from fixnorm.training.bounded import Count, Name
 from fixnorm.training.checked import Part
@@ -35,7 +36,7 @@ _PEERS: dict[str, dict[str, Value]] = {
 
 
 class StepCost(Part):
-    """Of one peer."""
+    """What a step of one peer costs."""
 
     step_time: NotNegative
     """Of ``optimizer.step()``, by that of the first peer."""
@@ -44,7 +45,7 @@ class StepCost(Part):
 
 
 class StepCosts(Part):
-    """Of all peers."""
+    """How it was measured, and the costs by peer."""
 
     model: Name
     rounds: Count = 0
@@ -85,13 +86,13 @@ def _optimizer(changes: dict[str, Value]) -> torch.optim.Optimizer:
     """As a training makes it, with gradients at hand."""
     recipe = changed(recipes.get("resnet50d-120"), **changes)
     model: nn.Module = create(_MODEL, num_classes=1000)
-    if recipe.method == "fixnorm":
+    if METHODS[recipe.method].fixes:
         convert(model, alpha=recipe.alpha, sample=torch.randn(2, 3, 64, 64))
     groups = param_groups(
         model, method=recipe.method, weight_decay=recipe.weight_decay, scope=recipe.scope
     )
     optimizer = make_optimizer(recipe, groups)
-    if recipe.method == "fixnorm":
+    if METHODS[recipe.method].fixes:
         attach(optimizer)
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter) * 1e-3

@@ -61,7 +61,7 @@ class Training:
         return f"{recipe.name}-{recipe.method}-lr{recipe.lr:.3g}-seed{recipe.seed}-{digest}"
 
     def settings(self) -> list[str]:
-        """Its ``--set`` pairs."""
+        """The ``--set`` pairs of its command."""
         return [f"{name}={value}" for name, value in self.changes]
 
     def trial(self) -> Trial:

@@ -18,10 +18,10 @@ try:
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
     from fixnorm.system import brief
     from fixnorm.system.numbers import check_number, check_whole
-    from fixnorm.tuning.engines import Unfinished
-    from fixnorm.tuning.engines.ray_tasks import loopback
-    from fixnorm.tuning.function import Train, check_callable
+    from fixnorm.tuning.engine import Unfinished
+    from fixnorm.tuning.function import Train, check_callable, steps_of
     from fixnorm.tuning.plan import PAPER, SearchSpace
+    from fixnorm.tuning.ray_engine import loopback
     from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:
@@ -79,7 +79,7 @@ def optimize(
     while True:
         while (trial := search.ask()) is not None:
             seed = {"seed": seed_of(trial)} if space.seeds > 1 else {}
-            length = max(round(fraction_of(trial) * steps), 1)
+            length = steps_of(fraction_of(trial), steps)
             running[task.remote(**trial.params, steps=length, **seed)] = trial
         if not running:
             break

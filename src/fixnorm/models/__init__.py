@@ -35,7 +35,7 @@ The CIFAR ResNets and `digits-resnet` need torch alone; the others need the `tra
 from fixnorm.models.counts import Counts, count
 from fixnorm.models.factory import create, names
 from fixnorm.models.features import HeadInput, features_and_logits, find_head
-from fixnorm.models.input_size import input_size
+from fixnorm.models.options import input_size
 
 __all__ = [
     "Counts",

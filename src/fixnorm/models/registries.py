@@ -1,4 +1,4 @@
-"""`timm/NAME` and `torchvision/NAME`."""
+"""`timm/NAME` and `torchvision/NAME`; both libraries are imported when a model asks for them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from fixnorm.models.input_size import input_size, set_input_size
-from fixnorm.models.options import Options
+from fixnorm.models.options import Options, input_size, set_input_size
 from fixnorm.system.extras import imported
 from fixnorm.system.nearest import nearest_are
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +21,7 @@ __all__ = [
     "read_regular",
     "regular",
     "write_atomically",
+    "write_files",
 ]
 
 PART = ".part"
@@ -117,6 +118,19 @@ def check_files(
             raise ValueError(
                 f"{path} is not of this command: move it away, or give another folder as --out"
             )
+
+
+def write_files(
+    folder: Path, contents: Mapping[str, bytes], *, ours: Callable[[Path], bool]
+) -> list[Path]:
+    """Write files of ours, the first of which is the sign; those of others stay as they are."""
+    sign, *others = contents
+    check_files(folder, others, sign=sign, ours=ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        with write_atomically(folder / name) as file:
+            file.write(content)
+    return [folder / name for name in contents]
 
 
 def _ours(path: Path, name: str, known: bool) -> bool:

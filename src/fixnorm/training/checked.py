@@ -8,6 +8,7 @@ and what was expected there.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ __all__ = [
     "Missing",
     "Part",
     "Unreadable",
+    "can_read",
     "checked",
     "fault",
     "read_checked",
@@ -63,6 +65,19 @@ def read_checked(path: Path, kind: type[T], *, what: str, advice: str) -> T:
         return checked(content.removeprefix(b"\xef\xbb\xbf"), kind)
     except ValueError as error:
         raise Unreadable(f"{path} is not {what}: {error}; {advice}") from None
+
+
+def can_read(read: Callable[[Path], object]) -> Callable[[Path], bool]:
+    """Whether a file is what ``read`` takes; for who asks whose it is."""
+
+    def answer(path: Path) -> bool:
+        try:
+            read(path)
+        except ValueError:
+            return False
+        return True
+
+    return answer
 
 
 def checked(content: bytes | str, kind: type[T]) -> T:

@@ -19,8 +19,8 @@ from fixnorm.system.interrupt import Interrupt, Interrupted
 from fixnorm.system.machine import memory_for
 from fixnorm.training.checkpoint import Checkpoints
 from fixnorm.training.distributed import world
-from fixnorm.training.evaluate import Evaluation, evaluate
 from fixnorm.training.folder import RunFolder, write_json
+from fixnorm.training.measurements import Evaluation, evaluate
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.result import result
 from fixnorm.training.resume import RunState

@@ -1,27 +1,63 @@
-"""A line of ``metrics.csv``: sums over its steps, and where norms and scales stand at its end."""
+"""What is measured: a pass over a whole set, and the lines of ``metrics.csv``."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fixnorm.norm import joint_norm, weight_norms
 from fixnorm.telemetry import Snapshot, snapshot, turned
-from fixnorm.training.evaluate import Evaluation
-from fixnorm.training.setup import Trainee
-from fixnorm.training.tasks import Metric, Part
+from fixnorm.training.setup import Passes, Trainee
+from fixnorm.training.tasks import Metric, Part, Score, Scorer
+from fixnorm.training.tasks.task import Head
 
-__all__ = ["SUMS", "Line", "columns"]
+__all__ = ["SUMS", "Evaluation", "Line", "columns", "evaluate"]
 
 SUMS = 6
 """Loss times images, images, classes that are right, classes there are; MCBR's total and count."""
 
 
+class Evaluation(NamedTuple):
+    """What one pass over a set found."""
+
+    score: Score
+    mcbr: float | None
+    """None where the model has no head whose features are told."""
+
+
+@torch.no_grad()
+def evaluate(
+    passes: Passes,
+    model: nn.Module,
+    batches: Iterable[Any],
+    scorer: Scorer,
+    *,
+    head: Head | None = None,
+) -> Evaluation:
+    """Run the model over the batches of this process; the numbers are those of all processes."""
+    training = model.training
+    model.eval()
+    risk = passes.task.risk(model, head, passes.world.device)
+    try:
+        for batch in batches:
+            part = passes.part(batch)
+            with passes.autocast():
+                outputs = model(*part.inputs)
+            risk.update(part.labels)
+            scorer.update(outputs, part.labels)
+    finally:
+        risk.remove()
+        model.train(training)
+    mcbr = risk.metric.compute().item()
+    return Evaluation(scorer.compute(passes.world), None if mcbr != mcbr else mcbr)
+
+
 class Line:
-    """The numbers of a line while steps add to them; on the device, never waited for in a step."""
+    """Sums over the steps of a line; on the device, never waited for in a step."""
 
     def __init__(self, trainee: Trainee) -> None:
         self._trainee = trainee

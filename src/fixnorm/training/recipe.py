@@ -23,12 +23,10 @@ ORIGIN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 """A function of another package: ``package.module:function``."""
 
 
-class Recipe(BaseModel, ABC):
+class Recipe(BaseModel, ABC, frozen=True):
     """What trainings of all tasks have in common. Variants change a few fields: :func:`changed`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     lr_range: ClassVar[tuple[float, float]]
     """Where the paper searches for the learning rate."""
@@ -186,7 +184,7 @@ class Recipe(BaseModel, ABC):
             raise ValueError(f"{field}: {message}{got}" if field else message) from None
 
 
-class EpochRecipe(Recipe):
+class EpochRecipe(Recipe, frozen=True):
     """A training whose length is counted in epochs."""
 
     lr_range: ClassVar[tuple[float, float]] = (0.2, 3.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,37 @@ from fixnorm.methods import METHODS
 from fixnorm.roles import audit
 from fixnorm.system.nearest import nearest
 from fixnorm.training.distributed import World
-from fixnorm.training.evaluate import Passes
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks import Task, task_of
+from fixnorm.training.tasks import Part, Task, task_of
 from fixnorm.training.tasks.dense import DenseRecipe
 from fixnorm.training.tasks.task import Head
 
-__all__ = ["Trainee", "build", "make_optimizer"]
+__all__ = ["Passes", "Trainee", "build", "make_optimizer"]
+
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How batches go through a model: on which device, in which layout and precision."""
+
+    task: Task[Any, Any]
+    world: World
+
+    def part(self, batch: Any) -> Part:
+        """A batch, where the model is."""
+        last = self.task.recipe.channels_last
+        layout = torch.channels_last if last else torch.contiguous_format
+        return self.task.part(batch, self.world.device, layout)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        half = _HALVES.get(self.task.recipe.precision)
+        return torch.autocast(self.world.device.type, dtype=half, enabled=half is not None)
+
+    def outputs(self, model: nn.Module, batch: Any) -> Any:
+        part = self.part(batch)
+        with self.autocast():
+            return model(*part.inputs)
 
 
 @dataclass

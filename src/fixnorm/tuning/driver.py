@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from fixnorm.system.interrupt import Interrupt, Interrupted
-from fixnorm.tuning.engines import Died, Engine, Unfinished
+from fixnorm.tuning.engine import Died, Engine, Unfinished
 from fixnorm.tuning.trial import Result, Trial
 
-__all__ = ["SILENT", "Searching", "Watcher", "drive"]
+__all__ = ["Searching", "Watcher", "drive"]
 
 _CRASHES, _KILLS = 3, 20
 """Deaths in a row, without any progress between them, after which the search stops."""
@@ -33,8 +33,8 @@ class Searching(Protocol):
         """The training came to no result: it is to be asked for again."""
 
 
-class Watcher(Protocol):
-    """Who is told what happens."""
+class Watcher:
+    """Is told what happens; this one keeps it to itself."""
 
     def started(self, trial: Trial) -> None:
         """A training has started."""
@@ -43,27 +43,10 @@ class Watcher(Protocol):
         """It was killed and will be tried again."""
 
     def ended(self, trial: Trial) -> None:
-        """It is over."""
+        """A trial has its result."""
 
     def tick(self, progress: dict[Trial, float]) -> None:
         """Some time has passed; how far the running trainings are."""
-
-
-class _Silent:
-    def started(self, trial: Trial) -> None:
-        pass
-
-    def died(self, trial: Trial, reason: str) -> None:
-        pass
-
-    def ended(self, trial: Trial) -> None:
-        pass
-
-    def tick(self, progress: dict[Trial, float]) -> None:
-        pass
-
-
-SILENT: Watcher = _Silent()
 
 
 def drive(

@@ -19,7 +19,7 @@ import torch
 from fixnorm.training.folder import read_table
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import estimates_of, task_of
-from fixnorm.tuning.engines import Died, Engine
+from fixnorm.tuning.engine import Died, Engine
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.trial import Round, Trial
 

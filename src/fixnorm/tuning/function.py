@@ -22,8 +22,8 @@ from fixnorm.system import brief
 from fixnorm.system.machine import of_machine
 from fixnorm.system.numbers import check_whole, numbers
 from fixnorm.system.pool import LeashedPool
-from fixnorm.tuning.driver import SILENT, drive
-from fixnorm.tuning.engines import Died, Unfinished
+from fixnorm.tuning.driver import Watcher, drive
+from fixnorm.tuning.engine import Died, Unfinished
 from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
@@ -140,7 +140,7 @@ def tune(
         )
         search = Search(strategy, study)
         title = f"{name} ({plan}): at most {strategy.trainings} trainings, {strategy.cost:g} T_max"
-        watcher = SILENT
+        watcher: Watcher = Watcher()
         if progress:
             watcher = stack.enter_context(SearchView(search, title=title, workers=workers))
         drive(search, engine, watcher)
@@ -163,9 +163,9 @@ def tune(
 # -- the trainings ---------------------------------------------------------------------------------
 
 
-def steps_of(trial: Trial, steps: int) -> int:
+def steps_of(fraction: float, steps: int) -> int:
     """Steps of a training of some fraction of T_max, at least one."""
-    return max(round(trial.fraction * steps), 1)
+    return max(round(fraction * steps), 1)
 
 
 class FunctionEngine:
@@ -191,7 +191,6 @@ class FunctionEngine:
 
     @property
     def room(self) -> int:
-        """Trainings at a time."""
         return self._workers
 
     def start(self, trial: Trial) -> None:
@@ -224,7 +223,6 @@ class FunctionEngine:
         return ends
 
     def progress(self, trial: Trial) -> float:
-        """Not known."""
         return 0.0
 
     def stop(self) -> None:
@@ -241,7 +239,8 @@ class FunctionEngine:
             return dead
 
     def _call(self, trial: Trial) -> tuple[Train, dict[str, Any]]:
-        arguments = {"lr": trial.lr, "alpha": trial.alpha, "steps": steps_of(trial, self._steps)}
+        steps = steps_of(trial.fraction, self._steps)
+        arguments = {"lr": trial.lr, "alpha": trial.alpha, "steps": steps}
         return self._train, arguments | ({"seed": trial.seed} if self._seeded else {})
 
     def _taken(self) -> list[Trial]:

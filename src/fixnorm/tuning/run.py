@@ -24,7 +24,7 @@ from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import Recipe, changed, differences
 from fixnorm.training.result import RunEnd
 from fixnorm.training.tasks import Metric, task_of
-from fixnorm.tuning.engines import Died, Refused, Unfinished
+from fixnorm.tuning.engine import Died, Refused, Unfinished
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import Strategy
@@ -67,7 +67,6 @@ class Runs(ABC):
         """Of ``fixnorm train``, without the run's folder."""
 
     def folder_of(self, trial: Trial) -> Path:
-        """The run's folder."""
         return self.folder / trial.key
 
     def log_of(self, trial: Trial) -> Path:
@@ -86,7 +85,6 @@ class Runs(ABC):
         return [sys.executable, *launch, *leashed("-"), sys.executable, *train]
 
     def progress(self, trial: Trial) -> float:
-        """The share that is done."""
         lines = RunFolder(self.folder_of(trial)).lines()
         return min(lines / self.recipe_of(trial).rows(), 1.0)
 
@@ -166,7 +164,6 @@ class TrialRuns(Runs):
     data: Path | None
 
     def recipe_of(self, trial: Trial) -> Recipe:
-        """The study's with the trial's numbers."""
         return changed(self.recipe, **self._changes(trial))
 
     def arguments(self, trial: Trial) -> list[str]:
@@ -234,7 +231,6 @@ class RecipeSearch:
 
     @property
     def metric(self) -> Metric:
-        """What is maximised."""
         return task_of(self.runs.recipe).metric
 
     def settings(self) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from fixnorm.tuning.trial import Result, StudyRecord, Trial
 
-__all__ = ["Ledger", "Search", "Strategy", "run_here"]
+__all__ = ["Decider", "Ledger", "Search", "run_here"]
 
 
-class Strategy(Protocol):
-    """Decides what to train."""
+class Decider(Protocol):
+    """What a search needs of a strategy: the word on what comes next."""
 
     @property
     def trainings(self) -> int:
@@ -45,7 +45,7 @@ class Ledger:
         """As they are now."""
         self.results: dict[Trial, Result] = {}
         """Of those that have ended, by what was asked."""
-        self._over: bool | None = None
+        self._over = False
 
     def announce(self, *, budget: int, over: bool) -> None:
         """How many trainings the search may take, and whether it has come to its end."""
@@ -90,7 +90,7 @@ class Ledger:
 class Search:
     """A strategy at work on a ledger; whatever stops it, another on the same ledger goes on."""
 
-    def __init__(self, strategy: Strategy, ledger: Ledger) -> None:
+    def __init__(self, strategy: Decider, ledger: Ledger) -> None:
         self.strategy, self.ledger = strategy, ledger
         self.running: dict[str, Trial] = {}
         """Asked for, and neither told nor given back."""

@@ -203,7 +203,6 @@ class _ServerLock:
         self._looked = time.monotonic()
 
     def close(self) -> None:
-        """Give it back."""
         self._let_go()
         self._engine.dispose()
 

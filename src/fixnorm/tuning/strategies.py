@@ -12,7 +12,7 @@ from fixnorm.system.numbers import check_number, check_whole
 from fixnorm.tuning.plan import LR, PAPER, Advice, Results, SearchSpace
 from fixnorm.tuning.plans import SAMPLERS, plan_of
 from fixnorm.tuning.search import Ledger
-from fixnorm.tuning.trial import StudyRecord, Trial
+from fixnorm.tuning.trial import Round, StudyRecord, Trial
 from fixnorm.tuning.unimodal import MARGIN
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ class PlanStrategy:
         first = " ".join(f"{slot.lr:g}" for slot in next(iter(self.advice({}).rounds.values())))
         later = f"{space.splits} from {space.lr_min:g} to the best of the round before"
         lines = [
-            f"lr round {r + 1}: {first if r == 0 else later}{times}, {fraction:g} T_max each"
+            f"{Round('lr', r)}: {first if r == 0 else later}{times}, {fraction:g} T_max each"
             for r, fraction in enumerate(space.fractions)
         ]
         alphas = " ".join(f"{alpha:g}" for alpha in space.alphas[1:])
         if alphas:
             lines.append(
-                f"alpha round: {alphas}{times} at the best lr, {space.fractions[-1]:g} T_max each;"
-                " those whose cap is never met are free"
+                f"{Round('alpha')}: {alphas}{times} at the best lr,"
+                f" {space.fractions[-1]:g} T_max each; those whose cap is never met are free"
             )
         if plan.outline is not None:
             lines.append(plan.outline.format(**self.parameters))
@@ -209,7 +209,6 @@ class SamplerStrategy:
         return float(self.budget)
 
     def outline(self) -> list[str]:
-        """The ranges."""
         return [
             f"lr in [{self.lr_min:g}, {self.lr_max:g}], weight decay in"
             f" [{self.weight_decay_min:g}, {self.weight_decay_max:g}], both on a log scale"
@@ -223,7 +222,6 @@ class SamplerStrategy:
         return named | settings
 
     def distributions(self) -> Mapping[str, BaseDistribution]:
-        """Both on a log scale."""
         from optuna.distributions import FloatDistribution
 
         return {
@@ -244,7 +242,7 @@ class SamplerStrategy:
         return samplers.RandomSampler(seed=self.seed)
 
     def check(self, record: StudyRecord) -> None:
-        """Any points will do."""
+        """Any points will do: the settings have the ranges."""
 
     def wanted(self, ledger: Ledger, room: int, running: Collection[str]) -> list[Trial]:
         """First what a killed driver left; then new points up to the budget."""

@@ -186,7 +186,8 @@ class Study(Ledger):
         return asked
 
     def record(self) -> StudyRecord:
-        return _record(self.optuna, self.folder, tuple(self.trials.values()))
+        record = _record(self.optuna, self.folder, tuple(self.trials.values()))
+        return replace(record, over=bool(record.over))
 
     # -- between the two -----------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fixnorm.tuning.driver import Watcher
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.trial import StudyRecord, Trial, mean_of
@@ -22,7 +23,7 @@ __all__ = ["LiveView", "SearchView", "found", "rounds_table"]
 _POINTS_SHOWN = 8
 
 
-class LiveView(ABC):
+class LiveView(Watcher, ABC):
     """A live view on a terminal; elsewhere messages alone. It speaks on stderr."""
 
     def __init__(self) -> None:
@@ -77,17 +78,14 @@ class SearchView(LiveView):
     # -- what the driver tells -----------------------------------------------------------------
 
     def started(self, trial: Trial) -> None:
-        """A training has started."""
         self._progress[trial] = 0.0
         self._started[trial.key] = time.monotonic()
 
     def died(self, trial: Trial, reason: str) -> None:
-        """It was killed and will be tried again."""
         self._progress.pop(trial, None)
         self.message(f"{trial.key} ended by {reason}; trying again")
 
     def ended(self, trial: Trial) -> None:
-        """It is over."""
         started = self._started.pop(trial.key, None)
         if started is not None and trial.seconds is not None:
             self._waits.append(max(time.monotonic() - started - trial.seconds, 0.0))
@@ -97,7 +95,6 @@ class SearchView(LiveView):
             self.message(f"{trial.round:<12}{_numbers(trial):<32}{_outcome(trial)}")
 
     def tick(self, progress: dict[Trial, float]) -> None:
-        """How far the running trainings are."""
         self._progress = progress
 
     # -- how it looks --------------------------------------------------------------------------

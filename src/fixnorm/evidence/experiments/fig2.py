@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from matplotlib.axes import Axes
 from matplotlib.typing import LineStyleType
@@ -15,7 +15,8 @@ from fixnorm.evidence.experiment import (
     DrawnExperiment,
     Exhibit,
     NotNegative,
-    at_least,
+    as_good,
+    better,
     greater,
     grouped,
     need,
@@ -24,7 +25,7 @@ from fixnorm.evidence.experiment import (
 from fixnorm.evidence.panels import COLOURS, NAMES, Line, lines
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.methods import MethodName
+from fixnorm.methods import MethodName, method_named
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import Mean, mean_of, paired
 from fixnorm.report.style import MUTED, write
@@ -54,7 +55,7 @@ class Curves(Part):
 class Run(Part):
     """One training with its curves."""
 
-    method: Literal["fixnorm", "weight-decay", "algorithm1", "wn-fc"]
+    method: MethodName
     lr: Positive
     alpha: Positive | None
     weight_decay: NotNegative = 0.0
@@ -69,7 +70,7 @@ class Run(Part):
     @model_validator(mode="after")
     def _ends_are_there(self) -> Self:
         need(self.curve.head_scale[-1] is not None, "head_scale should end with a number")
-        if self.method == "fixnorm":
+        if method_named(self.method).caps:
             need(self.alpha is not None, "alpha is missing")
             need(self.curve.cap[-1] is not None, "cap should end with a number")
         return self
@@ -144,11 +145,9 @@ class Fig2(DrawnExperiment):
                 f"MCBR, WN-FC − FixNorm: validation {validation.interval(3)}, training"
                 f" {training.interval(3)}",
             ),
-            Claim(
-                "… and accuracy is lower than Algorithm 1's", greater(gap), f"{gap.interval()} %"
-            ),
-            Claim("The cap raises accuracy over WN-FC", greater(gain), f"{gain.interval()} %"),
-            Claim("… up to Algorithm 1's", at_least(closed), f"{closed.interval()} %"),
+            better("… and accuracy is lower than Algorithm 1's", gap),
+            better("The cap raises accuracy over WN-FC", gain),
+            as_good("… up to Algorithm 1's", closed),
         )
         return Exhibit((self._drawing(runs, cap),), (table,), claims)
 
@@ -161,7 +160,7 @@ class Fig2(DrawnExperiment):
         )
         scale = lines(
             "Scale of the head: ‖W^FC‖, or min(g, cap)",
-            [_line(runs, m, "head_scale", cap=cap if m == "fixnorm" else None) for m in runs],
+            [_line(runs, m, "head_scale", cap=cap if method_named(m).caps else None) for m in runs],
             x="epoch",
             y="scale",
             extra=partial(_draw_cap, cap=cap),
@@ -194,7 +193,7 @@ def _last(values: Column) -> float:
 
 def _row(method: str, runs: Sequence[Run], cap: float) -> tuple[str, ...]:
     scales = [_last(run.curve.head_scale) for run in runs]
-    if method == "fixnorm":
+    if method_named(method).caps:
         scales = [min(scale, cap) for scale in scales]
     return (
         NAMES[method],

@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, model_validator
 
 from fixnorm.evidence.experiment import (
-    Claim,
     DrawnExperiment,
     Exhibit,
-    at_least,
+    as_good,
     need,
     same_number,
 )
@@ -142,7 +141,7 @@ class Peers(DrawnExperiment):
             ),
         )
         claims = tuple(
-            Claim(f"FixNorm is at least as good as {peer}", at_least(d), f"{d.interval()} %")
-            for peer, d in differences.items()
+            as_good(f"FixNorm is at least as good as {peer}", difference)
+            for peer, difference in differences.items()
         )
         return Exhibit((Drawing("peers", "Peers", SEEDS_AS_DOTS, (panel,)),), (table,), claims)

@@ -11,8 +11,8 @@ from fixnorm.evidence.experiment import (
     Claim,
     DrawnExperiment,
     Exhibit,
-    at_least,
-    greater,
+    as_good,
+    better,
     need,
     same_number,
 )
@@ -102,18 +102,13 @@ class Model(Part):
 
     def claims(self) -> tuple[Claim, Claim]:
         default, tuned, ours = self.scores()
-        over_default, over_tuned = paired(ours, default), paired(ours, tuned)
+        name = self.setting
         return (
-            Claim(
-                f"Tuned FixNorm is better than default weight decay ({self.setting})",
-                greater(over_default),
-                f"{over_default.interval()} %",
+            better(
+                f"Tuned FixNorm is better than default weight decay ({name})",
+                paired(ours, default),
             ),
-            Claim(
-                f"… and as good as weight decay tuned as long ({self.setting})",
-                at_least(over_tuned),
-                f"{over_tuned.interval()} %",
-            ),
+            as_good(f"… and as good as weight decay tuned as long ({name})", paired(ours, tuned)),
         )
 
 

@@ -32,9 +32,9 @@ from fixnorm.report.style import (
 )
 from fixnorm.report.tables import TextTable
 from fixnorm.system import check_files
-from fixnorm.system.files import write_atomically
+from fixnorm.system.files import write_files
 from fixnorm.system.versions import commit, versions
-from fixnorm.training.checked import Part, read_checked
+from fixnorm.training.checked import Part, can_read, read_checked
 from fixnorm.tuning.plans import PLANS
 
 __all__ = ["check_place", "content", "table_of", "write_replay"]
@@ -64,35 +64,25 @@ def content(results: Sequence[WorkloadResult], options: Options) -> dict[str, ob
     }
 
 
+def _read(path: Path) -> _File:
+    return read_checked(path, _File, what="a replay", advice="")
+
+
 def check_place(out: Path) -> None:
     """Refuse a folder where files of others have our names."""
     sign, *others = _FILES
-    check_files(out, others, sign=sign, ours=_is_replay)
-
-
-def _is_replay(path: Path) -> bool:
-    try:
-        read_checked(path, _File, what="a replay", advice="")
-    except ValueError:
-        return False
-    return True
+    check_files(out, others, sign=sign, ours=can_read(_read))
 
 
 def write_replay(results: Sequence[WorkloadResult], options: Options, out: Path) -> list[Path]:
     """Write ``replay.json``, ``regret.png`` and ``table.md`` into a folder; return their paths."""
-    paths = [out / name for name in _FILES]
     tables = [table_of(result, replays=options.replays).markdown() for result in results]
-    written = (
+    made = (
         f"{json.dumps(content(results, options))}\n".encode(),
         png(_drawing(results)),
         "\n".join(tables).encode(),
     )
-    check_place(out)
-    out.mkdir(parents=True, exist_ok=True)
-    for path, data in zip(paths, written, strict=True):
-        with write_atomically(path) as file:
-            file.write(data)
-    return paths
+    return write_files(out, dict(zip(_FILES, made, strict=True)), ours=can_read(_read))
 
 
 # -- the table -------------------------------------------------------------------------------------

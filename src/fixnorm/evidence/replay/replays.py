@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -105,62 +105,50 @@ def replay_all(
     """Replay every strategy on every landscape it fits."""
     workloads = workloads_of(landscapes, options)
     entries = [entry for _, fitting in workloads.values() for entry in fitting]
+    found: list[dict[int, Trace]] = [{} for _ in entries]
     with _one_thread():
-        if workers == 1:
-            traces = [_here(entry, options, progress) for entry in entries]
-        else:
-            traces = _in_processes(entries, options, workers, progress)
-    done = iter(zip(entries, traces, strict=True))
+        for place, replays, traces in _replayed(entries, options, workers):
+            found[place] |= dict(zip(replays, traces, strict=True))
+            progress(entries[place], len(replays))
+    summaries = iter(
+        Summary(entry, tuple(traces[k] for k in sorted(traces)))
+        for entry, traces in zip(entries, found, strict=True)
+    )
     return [
-        WorkloadResult(
-            name,
-            tuple(group),
-            tuple(Summary(entry, found) for entry, found in (next(done) for _ in fitting)),
-        )
+        WorkloadResult(name, tuple(group), tuple(next(summaries) for _ in fitting))
         for name, (group, fitting) in workloads.items()
     ]
 
 
-def _here(entry: Entry, options: Options, progress: Progress) -> tuple[Trace, ...]:
-    traces = []
-    for replay in range(options.replays):
-        traces.append(_one(entry, replay, options))
-        progress(entry, 1)
-    return tuple(traces)
-
-
-def _in_processes(
-    entries: Sequence[Entry], options: Options, workers: int, progress: Progress
-) -> list[tuple[Trace, ...]]:
+def _replayed(
+    entries: Sequence[Entry], options: Options, workers: int
+) -> Iterator[tuple[int, range, list[Trace]]]:
+    """The place of an entry, numbers of replays of it, and their traces, as they end."""
+    size = 1 if workers == 1 else _CHUNK
+    chunks = [
+        (place, range(start, min(start + size, options.replays)))
+        for place in range(len(entries))
+        for start in range(0, options.replays, size)
+    ]
+    if workers == 1:
+        for place, replays in chunks:
+            yield place, replays, _traces(entries[place], replays, options)
+        return
     pool = LeashedPool(workers, begin=partial(torch.set_num_threads, 1))
     try:
-        jobs: dict[Future[list[Trace]], tuple[int, range]] = {}
-        for place, entry in enumerate(entries):
-            for start in range(0, options.replays, _CHUNK):
-                chunk = range(start, min(start + _CHUNK, options.replays))
-                jobs[pool.submit(_some, entry, chunk, options)] = place, chunk
-        found: list[dict[int, Trace]] = [{} for _ in entries]
+        jobs = {
+            pool.submit(_traces, entries[place], replays, options): (place, replays)
+            for place, replays in chunks
+        }
         for job in as_completed(jobs):
-            place, chunk = jobs[job]
-            found[place] |= dict(zip(chunk, job.result(), strict=True))
-            progress(entries[place], len(chunk))
+            yield *jobs[job], job.result()
     finally:
         pool.end()
-    return [tuple(traces[k] for k in sorted(traces)) for traces in found]
 
 
-def _some(entry: Entry, replays: range, options: Options) -> list[Trace]:
-    return [_one(entry, replay, options) for replay in replays]
-
-
-def _one(entry: Entry, replay: int, options: Options) -> Trace:
-    return run(
-        entry,
-        replay=replay,
-        seed=options.seed,
-        budget=options.budget,
-        noise=options.noise,
-    )
+def _traces(entry: Entry, replays: range, options: Options) -> list[Trace]:
+    given = {"seed": options.seed, "budget": options.budget}
+    return [run(entry, replay=replay, noise=options.noise, **given) for replay in replays]
 
 
 @contextmanager

@@ -37,7 +37,6 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """For people."""
         return f"{STRATEGIES[self.strategy]}, {AXES[self.landscape.axis]}"
 
 

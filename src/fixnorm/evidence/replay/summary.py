@@ -103,7 +103,7 @@ class WorkloadResult:
 
     @property
     def best(self) -> float:
-        """Of both landscapes."""
+        """The best accuracy of both landscapes."""
         return max(landscape.best.accuracy for landscape in self.landscapes)
 
     @cached_property
@@ -142,7 +142,7 @@ class WorkloadResult:
         return paired(ours, [trace.end.accuracy for trace in self.paper.traces])
 
     def to_dict(self) -> dict[str, object]:
-        """For programs."""
+        """As ``replay.json`` has it."""
         return {
             "name": self.name,
             "best": self.best,

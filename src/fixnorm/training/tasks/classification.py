@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fixnorm.data import Data, DataSettings, Progress, count_training_images, open_data
+from fixnorm.data import (
+    ClassificationFields,
+    Data,
+    DataSettings,
+    Progress,
+    count_training_images,
+    open_data,
+)
 from fixnorm.models import create
 from fixnorm.training.distributed import World
 from fixnorm.training.recipe import EpochRecipe
@@ -42,7 +49,7 @@ _SETS: dict[DataName, tuple[int, int]] = {
 """Training images and classes of the sets as they are given away."""
 
 
-class ClassificationRecipe(EpochRecipe):
+class ClassificationRecipe(ClassificationFields, EpochRecipe, frozen=True):
     """A complete training of a classifier."""
 
     task: Literal["classification"] = "classification"
@@ -53,21 +60,13 @@ class ClassificationRecipe(EpochRecipe):
     """Dropout before the head."""
 
     data: DataName
-    image_size: int = Field(ge=1)
-    train_crop: Literal["none", "pad", "random-resized"] = "none"
-    padding: int = Field(default=4, ge=0)
-    min_scale: float = Field(default=0.08, gt=0, le=1)
-    train_interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    auto_augment: str | None = None
-    eval_crop: Literal["none", "resnet", "efficientnet"] = "none"
-    mean: tuple[float, ...] = (0.5,)
-    std: tuple[float, ...] = (0.5,)
-    classes: int | None = Field(default=None, ge=1)
-    """Train on the first n classes only; none: on all."""
-    train_per_class: int | None = Field(default=None, ge=1)
-    val_per_class: int | None = Field(default=None, ge=1)
 
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _images_can_be_made(self) -> Self:
+        self.data_settings()
+        return self
 
     def data_settings(self, *, skip_broken: bool = False) -> DataSettings:
         return DataSettings(**self.shared_with(DataSettings), skip_broken=skip_broken)

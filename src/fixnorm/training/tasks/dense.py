@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fixnorm.data import DataError, DenseSettings, Progress
+from fixnorm.data import DataError, DenseFields, DenseSettings, Progress
 from fixnorm.models.backbones import load_backbone
 from fixnorm.system.extras import needs
 from fixnorm.training.recipe import Recipe
@@ -31,7 +31,7 @@ _LEAST = 320
 """Pixels of width below which a picture is enlarged, so that names can be read."""
 
 
-class DenseRecipe(Recipe):
+class DenseRecipe(DenseFields, Recipe, frozen=True):
     """A training whose length is counted in iterations."""
 
     lr_range: ClassVar[tuple[float, float]] = (0.005, 0.1)
@@ -43,9 +43,6 @@ class DenseRecipe(Recipe):
     of torch), ``pretrained`` for the model library's own, none for random ones."""
     sync_norms: bool = False
     """Batch statistics over all GPUs, for batches of one or two images a GPU."""
-    train_images: int | None = Field(default=None, ge=1)
-    """Train on the first n images only; none: on all."""
-    val_images: int | None = Field(default=None, ge=1)
 
     nesterov: bool = False
     iterations: int = Field(ge=1)
@@ -63,6 +60,11 @@ class DenseRecipe(Recipe):
                 f"warmup_iterations: {self.warmup_iterations} is more than"
                 f" iterations={self.iterations}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _images_can_be_made(self) -> Self:
+        self.data_settings()
         return self
 
     @abstractmethod

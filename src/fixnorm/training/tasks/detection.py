@@ -49,7 +49,7 @@ _SHOWN = 0.3
 """Score from which on a box is drawn, unless even the best one is below: then that one."""
 
 
-class DetectionRecipe(DenseRecipe):
+class DetectionRecipe(DenseRecipe, frozen=True):
     """A complete training of a detector."""
 
     task: Literal["detection"] = "detection"
@@ -67,8 +67,8 @@ class DetectionRecipe(DenseRecipe):
     ``convert`` weight-normalises it."""
 
     data: Literal["coco"] = "coco"
-    short_side: int = Field(default=800, ge=1)
-    max_side: int = Field(default=1333, ge=1)
+    short_side: int = 800
+    max_side: int = 1333
 
     def data_settings(self, *, skip_broken: bool = False) -> DetectionSettings:
         return DetectionSettings(**self.shared_with(DetectionSettings), skip_broken=skip_broken)

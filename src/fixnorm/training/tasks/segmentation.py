@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fixnorm.data import (
     IGNORED,
     SegmentationData,
+    SegmentationFields,
     SegmentationSettings,
     open_segmentation,
 )
@@ -50,7 +51,7 @@ CITYSCAPES = (
 """The colours in which everybody shows its 19 classes."""
 
 
-class SegmentationRecipe(DenseRecipe):
+class SegmentationRecipe(SegmentationFields, DenseRecipe, frozen=True):
     """A complete training of a segmenter."""
 
     task: Literal["segmentation"] = "segmentation"
@@ -61,10 +62,6 @@ class SegmentationRecipe(DenseRecipe):
     data: Literal["cityscapes"] = "cityscapes"
     crop: tuple[int, int] = (769, 769)
     """Height and width of training crops; validation sees whole images."""
-    scale: tuple[float, float] = (0.5, 2.0)
-    """Training images are resized by a factor between these."""
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     auxiliary: float = Field(default=0.4, ge=0)
     """Weight of the auxiliary head's loss."""

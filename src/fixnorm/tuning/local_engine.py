@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from fixnorm.system import process
-from fixnorm.tuning.engines import Died
+from fixnorm.tuning.engine import Died
 from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 
@@ -32,11 +32,9 @@ class LocalEngine:
 
     @property
     def room(self) -> int:
-        """Trials at a time."""
         return self._workers
 
     def start(self, trial: Trial) -> None:
-        """Start its process, which dies with this one."""
         devices = self._free.pop()
         said = self.runs.said(trial)
         started = process.start(
@@ -48,7 +46,6 @@ class LocalEngine:
         self._running[trial] = started, devices, said
 
     def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
-        """Look at the processes until one has ended."""
         deadline = time.monotonic() + seconds
         while True:
             over = [trial for trial, (run, *_) in self._running.items() if run.poll() is not None]
@@ -57,7 +54,6 @@ class LocalEngine:
             time.sleep(_LOOK_EVERY)
 
     def progress(self, trial: Trial) -> float:
-        """The share of its epochs."""
         return self.runs.progress(trial)
 
     def stop(self) -> None:

@@ -23,8 +23,8 @@ from fixnorm.internals import ray_on_loopback
 from fixnorm.system import lock, process
 from fixnorm.system.extras import needs
 from fixnorm.training.folder import RunFolder
-from fixnorm.tuning.engines import Died
-from fixnorm.tuning.engines.local import cores
+from fixnorm.tuning.engine import Died
+from fixnorm.tuning.local_engine import cores
 from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 
@@ -101,7 +101,6 @@ class RayEngine:
         self._running[trial] = task, said
 
     def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
-        """Ask Ray for the tasks that are over."""
         waiting = [task for task, _ in self._running.values()]
         first, _ = self._ray.wait(waiting, timeout=seconds)
         if not first:
@@ -111,7 +110,6 @@ class RayEngine:
         return [(trial, self._end(trial)) for trial in ready]
 
     def progress(self, trial: Trial) -> float:
-        """The share of its epochs."""
         return self.runs.progress(trial)
 
     def stop(self) -> None:
