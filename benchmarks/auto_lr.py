@@ -379,15 +379,15 @@ class Trained:
                 weight_decay=5e-4,
             )
         if kind == "prodigy":
-            from prodigyopt import Prodigy
+            from prodigyopt import Prodigy  # type: ignore[import-untyped]
 
             return Prodigy(parameters, lr=1.0, safeguard_warmup=setting.warmup > 0)
         if kind == "dog":
-            from dog import DoG, PolynomialDecayAverager
+            from dog import DoG, PolynomialDecayAverager  # type: ignore[import-untyped]
 
             self.averager = PolynomialDecayAverager(self.model)
             return DoG(parameters, reps_rel=1e-4)  # what its authors advise with batch norm
-        from schedulefree import SGDScheduleFree
+        from schedulefree import SGDScheduleFree  # type: ignore[import-untyped]
 
         warm = round(setting.warmup * self.total)
         optimizer = SGDScheduleFree(
@@ -409,7 +409,7 @@ class Trained:
         if self.side.kind in ("rule", "constant", "tuned"):
             classes = self.setting.classes
             self.largest = max(self.largest, float(self.head.g.detach().abs()) / classes**0.5)
-        return loss.item()
+        return float(loss.item())
 
     def _set_lr(self, step: int) -> None:
         side, setting = self.side, self.setting
@@ -428,7 +428,7 @@ class Trained:
 
     def _rule(self) -> float:
         """c · R² / (T^p · √(mean ‖R·∇L‖²))."""
-        radius = self.fixed["fixnorm_target"]
+        radius: float = self.fixed["fixnorm_target"]
         grads = [p.grad for p in self.fixed["params"] if p.grad is not None]
         square = radius**2 * float(sum(g.double().square().sum() for g in grads))
         self.seen += 1
@@ -520,20 +520,24 @@ class Ledger:
 
 def algorithm4(ledger: Ledger, setting: Setting, seed: int) -> Side:
     """The winner of the paper's search, with free alphas; ranges as the paper has them."""
-    from fixnorm.tuning.plan import Outcome, SearchSpace, Trial, paper
+    from fixnorm.tuning.search import Ledger as Trials
+    from fixnorm.tuning.search import Search, run_here
+    from fixnorm.tuning.strategies import PlanStrategy
+    from fixnorm.tuning.trial import Result, Trial
 
-    space, outcomes = SearchSpace(), dict[Trial, Outcome]()
-    while not (advice := paper(space, outcomes)).over:
-        for trial, source in advice.free.items():
-            outcomes[trial] = outcomes[source]
-        for trial in advice.train:
-            slot = trial.slot
-            side = Side(kind="tuned", lr=slot.lr, alpha=slot.alpha, fraction=slot.fraction)
-            row = ledger.get(setting, side, seed)
-            score = -math.inf if row["accuracy"] is None else row["accuracy"]
-            outcomes[trial] = Outcome(score, row["largest_scale"])
-    assert advice.answer is not None
-    return Side(kind="tuned", lr=advice.answer.lr, alpha=advice.answer.alpha)
+    def train(trial: Trial) -> Result:
+        assert trial.alpha is not None
+        side = Side(kind="tuned", lr=trial.lr, alpha=trial.alpha, fraction=trial.fraction)
+        row = ledger.get(setting, side, seed)
+        if row["accuracy"] is None:
+            return Result(state="diverged")
+        return Result(accuracy=row["accuracy"], largest_scale=row["largest_scale"])
+
+    strategy = PlanStrategy()
+    answer = run_here(Search(strategy, Trials(strategy.settings())), train)
+    assert answer is not None
+    assert answer.alpha is not None
+    return Side(kind="tuned", lr=answer.lr, alpha=answer.alpha)
 
 
 def main() -> None:

@@ -17,14 +17,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fixnorm.evidence.record import Record, read_record
-from fixnorm.evidence.shown import SHOW, Shown
-from fixnorm.evidence.shown.stored import Fig2, Searched, Table1, Table2
-from fixnorm.evidence.shown.table1 import fresh_difference
-from fixnorm.evidence.write import about
+from fixnorm.evidence.experiment import Exhibit
+from fixnorm.evidence.experiments import DRAWN
+from fixnorm.evidence.experiments.fig2 import Fig2
+from fixnorm.evidence.experiments.table1 import RepeatedSearch, Table1, fresh_difference
+from fixnorm.evidence.experiments.table2 import Table2
+from fixnorm.evidence.record import Record, about, exhibit_of, read_record
 from fixnorm.report.drawing import png
 from fixnorm.report.statistics import mean_of, paired
-from fixnorm.report.text_table import TextTable
+from fixnorm.report.tables import TextTable
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results" / "reproduce"
@@ -38,13 +39,13 @@ FIGURES = ROOT / "docs" / "results"
 
 def records() -> dict[str, Record]:
     """All that are stored, in the order of the experiments."""
-    there = {name: STORED / f"{name}.json" for name in SHOW}
+    there = {name: STORED / f"{name}.json" for name in DRAWN}
     return {name: read_record(path) for name, path in there.items() if path.exists()}
 
 
-def shown(stored: dict[str, Record]) -> dict[str, Shown]:
+def exhibits(stored: dict[str, Record]) -> dict[str, Exhibit]:
     """What each of them shows."""
-    return {name: SHOW[name](record.outcome) for name, record in stored.items()}
+    return {name: exhibit_of(record) for name, record in stored.items()}
 
 
 def filled(text: str, makers: dict[str, Callable[[], str]]) -> str:
@@ -62,7 +63,7 @@ def filled(text: str, makers: dict[str, Callable[[], str]]) -> str:
 def makers() -> dict[str, Callable[[], str]]:
     """By name, what fills a block."""
     stored = records()
-    everything = shown(stored)
+    everything = exhibits(stored)
 
     def experiment(name: str) -> Callable[[], str]:
         return lambda: section(stored[name], everything[name])
@@ -80,7 +81,7 @@ def replayed(path: Path) -> str:
     return re.sub(r"^## (.*)$", r"**\1**", path.read_text(), flags=re.MULTILINE)
 
 
-def claims(everything: dict[str, Shown]) -> str:
+def claims(everything: dict[str, Exhibit]) -> str:
     """All of them in one table."""
     rows = tuple(
         (f"[{name}](#{name})", claim.text, f"**{claim.verdict}**", claim.measured)
@@ -91,7 +92,7 @@ def claims(everything: dict[str, Shown]) -> str:
     return TextTable("", columns, rows, words=4).markdown(title=False)
 
 
-def section(record: Record, one: Shown) -> str:
+def section(record: Record, one: Exhibit) -> str:
     """Figures, tables and where they come from."""
     lines = [f"{about(record)}.", ""]
     for drawing in one.drawings:
@@ -174,7 +175,7 @@ def readme_table(stored: dict[str, Record]) -> str:
 OURS = "tuned_fixnorm"
 
 
-def tuned(searches: list[Searched]) -> str:
+def tuned(searches: list[RepeatedSearch]) -> str:
     """The mean of the winners, and what they cost."""
     mean = mean_of([mean_of(search.scores).mean for search in searches]).mean
     cost = mean_of([search.cost for search in searches]).mean
@@ -195,7 +196,7 @@ def main() -> None:
     for path, text in new.items():
         path.write_text(text)
     FIGURES.mkdir(exist_ok=True)
-    for one in shown(records()).values():
+    for one in exhibits(records()).values():
         for drawing in one.drawings:
             (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
 

@@ -32,7 +32,7 @@ from fixnorm.system.interrupt import Interrupt
 from fixnorm.training import ClassificationRecipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
 from fixnorm.training.folder import RunFolder
-from fixnorm.training.loop import _Run
+from fixnorm.training.loop import Run
 from fixnorm.training.setup import build
 from fixnorm.training.tasks import Metric
 from fixnorm.training.view import View
@@ -70,13 +70,13 @@ def plain_loop(data: Data, recipe: ClassificationRecipe, steps: int) -> Callable
 def our_loop(data: Data, recipe: ClassificationRecipe, steps: int, out: Path) -> Callable[[], None]:
     trainee = build(recipe, data, ALONE)
     options = RunOptions(checkpoint_minutes=60)
-    run = _Run(recipe, data, trainee, RunFolder(out), options, View(), ALONE, Interrupt())
+    run = Run(trainee, data, RunFolder(out), options=options, view=View(), interrupt=Interrupt())
     batches = endless(data, recipe)
 
     def steps_of_ours() -> None:
         for _ in range(steps):
-            run._step(next(batches))
-            run._pause()
+            run.step(next(batches))
+            run.pause()
 
     return steps_of_ours
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fixnorm.evidence.side_by_side import alternate, ratio
+from fixnorm.evidence.step_cost import alternate, ratio
 
 __all__ = ["alternate", "ratio", "report"]
 

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import fixnorm
 from fixnorm import recipes
-from fixnorm.tuning.driver import SILENT, search
-from fixnorm.tuning.engines.local import LocalEngine
-from fixnorm.tuning.job import Job
+from fixnorm.tuning.driver import Watcher, drive
+from fixnorm.tuning.local_engine import LocalEngine
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.run import TrialRuns
-from fixnorm.tuning.search import RecipeSearch
+from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
+from fixnorm.tuning.trial import Trial
 from timing import report
 
 TRIALS, EQUAL = 100, 12
@@ -67,9 +66,9 @@ def of_function(train: Callable[..., float], splits: int) -> float:
 class Sleepers(TrialRuns):
     """Runs that sleep instead of training."""
 
-    def command(self, job: Job) -> list[str]:
+    def command(self, trial: Trial) -> list[str]:
         """A second of sleep, then a result."""
-        return [sys.executable, "-I", "-S", "-c", SLEEPER, str(self.folder_of(job))]
+        return [sys.executable, "-I", "-S", "-c", SLEEPER, str(self.folder_of(trial))]
 
 
 def of_processes(workers: int) -> float:
@@ -85,8 +84,8 @@ def of_processes(workers: int) -> float:
             storage=Storage.in_folder(folder),
         )
         started = time.perf_counter()
-        with equal.owned() as (study, source):
-            search(study, source, LocalEngine(runs, workers=workers), SILENT)
+        with equal.owned() as search:
+            drive(search, LocalEngine(runs, workers=workers), Watcher())
         return time.perf_counter() - started
 
 

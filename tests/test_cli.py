@@ -68,11 +68,19 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Example: fixnorm audit" in call(capsys, "audit", "--help")[1]
 
 
-def test_missing_extra_is_said_by_name() -> None:
+@pytest.mark.parametrize(
+    ("missing", "command", "message"),
+    [
+        ("typer", "--help", "the command line needs typer: pip install 'fixnorm[train]'"),
+        # Asked for by the search, not by the command line: no training waits for it.
+        ("optuna", "tune", "this needs optuna: pip install 'fixnorm[tune]'"),
+    ],
+)
+def test_missing_extra_is_said_by_name(missing: str, command: str, message: str) -> None:
     code = (
-        "import sys; sys.modules['typer'] = None; "
-        "from fixnorm.cli import main; sys.argv = ['fixnorm']; main()"
+        f"import sys; sys.modules['{missing}'] = None; "
+        f"from fixnorm.cli import main; sys.argv = ['fixnorm', '{command}']; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "fixnorm: the command line needs typer: pip install 'fixnorm[train]'\n"
+    assert done.stderr == f"fixnorm: {message}\n"

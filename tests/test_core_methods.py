@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from torch import nn
 
 import fixnorm
 from fixnorm.groups import TARGET
-from fixnorm.methods import METHODS, Method, MethodName, method_named
+from fixnorm.methods import METHODS, MethodName, method_named
 from helpers.small_nets import ResNet
 
 
@@ -23,21 +24,31 @@ def test_any_other_name_is_refused(value: object) -> None:
         method_named(value)
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
-def test_a_method_does_what_it_says(method: Method) -> None:
+CONVS = {"stem.weight", "conv1.weight", "conv2.weight"}
+ALL = CONVS | {"fc.weight"}
+# The paper's: what the head is, which weights are fixed, which decay, what is tuned beside lr.
+DOES: dict[str, tuple[type[nn.Module], set[str], set[str], str | None]] = {
+    "fixnorm": (fixnorm.FixNormLinear, ALL, set(), "alpha"),
+    "wn-fc": (fixnorm.WeightNormLinear, ALL, set(), None),
+    "algorithm1": (nn.Linear, CONVS, {"fc.weight"}, "weight_decay"),
+    "weight-decay": (nn.Linear, set(), ALL, "weight_decay"),
+}
+
+
+@pytest.mark.parametrize("name", DOES)
+def test_a_method_does_what_the_paper_says(name: MethodName) -> None:
+    method = METHODS[name]
+    head, fixed, decayed, tuned = DOES[name]
+    assert (method.fixes, method.decays) == (bool(fixed), bool(decayed))
+    assert (method.caps, method.converts) == (tuned == "alpha", head is not nn.Linear)
+    assert method.tunes == tuned
+
     model = ResNet()
     if method.fixes:
-        cap = {"alpha": 1.0} if method.caps else {}
-        report = fixnorm.convert(model, method=method.name, **cap)
-        assert (report.heads[0].cap is not None) == method.caps
-        assert isinstance(model.fc, fixnorm.WeightNormLinear) == method.converts
-    decay = {"weight_decay": 0.1} if method.decays else {}
-    groups = fixnorm.param_groups(model, method=method.name, **decay)
-    fixed = [p for group in groups if TARGET in group for p in group["params"]]
-    decayed = [p for group in groups if group["weight_decay"] for p in group["params"]]
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    head = [model.fc.weight] if method.head == "plain" else []
-    assert {*map(id, fixed)} == ({*map(id, matrices)} - {*map(id, head)} if method.fixes else set())
-    assert {*map(id, decayed)} == (
-        {*map(id, matrices)} - {*map(id, fixed)} if method.decays else set()
-    )
+        fixnorm.convert(model, method=name, **({"alpha": 1.0} if method.caps else {}))
+    assert type(model.fc) is head
+    names = {parameter: own for own, parameter in model.named_parameters()}
+    decay = 0.1 if method.decays else 0.0
+    groups = fixnorm.param_groups(model, method=name, weight_decay=decay)
+    assert {names[p] for group in groups if TARGET in group for p in group["params"]} == fixed
+    assert {names[p] for g in groups if g["weight_decay"] for p in g["params"]} == decayed

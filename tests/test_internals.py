@@ -6,7 +6,6 @@ import ast
 import importlib
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,12 +152,6 @@ TABLE = [
         "_convolution",
         "multiply-adds of convolutions",
         at("torch.ops:aten._convolution"),
-    ),
-    Private(
-        "python",
-        "_processes",
-        "ending a pool's processes at once",
-        lambda: vars(ProcessPoolExecutor(1))["_processes"],
     ),
     Private(
         "ray",

@@ -64,7 +64,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) 
     package = ROOT / "src" / "fixnorm"
     files = {f.relative_to(package).as_posix() for f in package.rglob("*") if f.is_file()}
     assert held == {name for name in files if "__pycache__" not in name}
-    assert {"py.typed", "report/page.css", "report/sort.js"} <= held
+    assert {"py.typed", "report/templates/report.css", "report/templates/searches.html.j2"} <= held
     assert {name.split("/")[0].split("-")[0] for name in names} == {"fixnorm"}
 
 

@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
+from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.record import read_record
-from fixnorm.evidence.shown import SHOW
+from fixnorm.evidence.record import exhibit_of, read_record
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "results" / "reproduce").glob("*.json"))
@@ -32,7 +32,7 @@ def pages() -> ModuleType:
 
 
 def test_every_experiment_is_stored() -> None:
-    assert {path.stem for path in RECORDS} == SHOW.keys()
+    assert {path.stem for path in RECORDS} == DRAWN.keys()
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -45,7 +45,7 @@ def test_a_record_says_where_its_numbers_come_from(path: Path) -> None:
     assert {"torch", "fixnorm", "python"} <= record.versions.keys()
     assert record.command.startswith(f"fixnorm reproduce {path.stem} --scale small")
     assert path.stat().st_size < 1_000_000
-    shown = SHOW[path.stem](record.outcome)
+    shown = exhibit_of(record)
     assert shown.claims
     for drawing in shown.drawings:
         assert (ROOT / "docs" / "results" / f"{drawing.name}.png").exists()
@@ -63,7 +63,7 @@ def test_pages_say_what_is_stored(page: str, pages: ModuleType) -> None:
 
 def test_the_page_has_every_experiment() -> None:
     text = (ROOT / "docs" / "results.md").read_text()
-    assert all(f"<!-- {name} -->" in text for name in (*SHOW, "claims", "replay", "provenance"))
+    assert all(f"<!-- {name} -->" in text for name in (*DRAWN, "claims", "replay", "provenance"))
 
 
 def test_a_block_without_numbers_is_refused(pages: ModuleType) -> None:

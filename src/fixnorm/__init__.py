@@ -10,7 +10,7 @@ Three lines in a training script::
 from typing import TYPE_CHECKING, Any
 
 from fixnorm import starting as _starting  # noqa: F401  (first: torch takes seconds to load)
-from fixnorm.adapters import refuse_adapters
+from fixnorm.bypass import refuse_adapters
 from fixnorm.conversion import convert
 from fixnorm.folding import fold, fold_state_dict
 from fixnorm.groups import param_groups
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
     try:
         from fixnorm.tuning.function import tune
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"fixnorm.tune needs {error.name}: pip install 'fixnorm[tune]'", name=error.name
-        ) from error
+        from fixnorm.system.extras import missing
+
+        raise missing("fixnorm.tune", error, "tune") from error
     return tune

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.checks import need_module, need_optimizer
-from fixnorm.groups import TARGET, Origin, origin_of, unwrapped
+from fixnorm.groups import TARGET, Origin, origin_of
 from fixnorm.norm import joint_norm, rescale_
 from fixnorm.spheres import spheres
+from fixnorm.structure import need_module, need_optimizer, unwrapped
 
 __all__ = ["AverageFigures", "measure_average", "project_average_"]
 

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fixnorm.checks import need_module
-from fixnorm.groups import unwrapped
 from fixnorm.internals import NormBase
+from fixnorm.structure import need_module, unwrapped
 
 __all__ = ["update_statistics_"]
 

@@ -1,8 +1,20 @@
-"""Which layers evaluation bypasses: it reads their weight and does not call them.
+"""What goes past a layer: it takes the weight without calling the module that owns it.
 
-torch's fast paths do so (``nn.TransformerEncoderLayer``), and a layer that computes something else
-than the plain one is then passed over in evaluation mode alone. Seen by running the copy once in
-that mode with every operation watched: a weight that is an operand while none of its owners runs.
+A scaled layer's weight is a direction, so whoever takes it by itself computes something else, and
+without a word. Two do:
+
+*Evaluation*, by torch's fast paths: in that mode ``nn.TransformerEncoderLayer`` hands the plain
+weights of its linear layers to one kernel. It is seen by running the audit's copy once in that mode
+with every operation watched: a weight that is an operand while none of its owners runs. And it can
+be switched off: the layer takes that path only while it knows its activation by number.
+(``nn.TransformerEncoder`` may go on turning padded inputs into nested tensors, with zeros where the
+padding was: the layers take those one by one as well.)
+
+*Adapters* (PEFT: LoRA and its kin), which compute ``base_layer(x) + Δx`` while they are trained and
+are merged in the end by adding Δ to ``base_layer.weight``. W + Δ would then be normalised. Nothing
+is lost by folding first, as an adapter leaves its base frozen; so a scaled layer refuses to become
+a base. PEFT is not imported for this: every adapter of its kind holds the layer it wraps as
+``base_layer`` and has a ``merge``; torch tells when a module becomes another's part.
 """
 
 from __future__ import annotations
@@ -15,8 +27,44 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from fixnorm.internals import DispatchMode, is_view, tree_leaves
+from fixnorm.layers import is_scaled
+
+__all__ = [
+    "adapters_of",
+    "fast_paths_off",
+    "has_fast_path_switch",
+    "read_in_eval_outside_owner",
+    "refuse_adapters",
+    "restore_fast_paths",
+]
+
+# Where a module keeps what it had; a plain attribute, so copies and pickles have it.
+_KEPT = "_fixnorm_fast_path"
+
+
+def has_fast_path_switch(model: nn.Module, name: str) -> bool:
+    """Whether the module of this name is part of an encoder layer whose fast path can be off."""
+    parts = name.split(".")
+    above = (model.get_submodule(".".join(parts[:i])) for i in range(len(parts)))
+    return any(isinstance(module, nn.TransformerEncoderLayer) for module in above)
+
+
+def fast_paths_off(model: nn.Module) -> None:
+    """Make every encoder layer that holds a scaled layer call it in evaluation mode, too."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer) and any(map(is_scaled, module.modules())):
+            module.__dict__[_KEPT] = module.activation_relu_or_gelu
+            module.activation_relu_or_gelu = 0
+
+
+def restore_fast_paths(model: nn.Module) -> None:
+    """Let encoder layers take the fast path again, once their layers are plain."""
+    for module in model.modules():
+        if _KEPT in module.__dict__:
+            module.activation_relu_or_gelu = module.__dict__.pop(_KEPT)
 
 
 def read_in_eval_outside_owner(twin: nn.Module, run: Callable[[nn.Module], Any]) -> set[str]:
@@ -85,3 +133,30 @@ def _storage(tensor: Tensor) -> int:
     if tensor.is_nested or tensor.layout is not torch.strided:
         return 0
     return tensor.untyped_storage().data_ptr()
+
+
+def refuse_adapters() -> None:
+    """From now on a scaled layer cannot be wrapped by an adapter that would merge into it."""
+    register_module_module_registration_hook(_refuse)
+
+
+def adapters_of(model: nn.Module) -> list[str]:
+    """Names of the adapters that a model has."""
+    return [
+        n
+        for n, m in model.named_modules()
+        if "base_layer" in dict(m.named_children()) and _merges(m)
+    ]
+
+
+def _merges(module: nn.Module) -> bool:
+    return hasattr(type(module), "merge")
+
+
+def _refuse(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
+    if name == "base_layer" and submodule is not None and is_scaled(submodule) and _merges(module):
+        raise ValueError(
+            f"{type(module).__module__}.{type(module).__name__} would merge its adapter into the "
+            f"weight of a {type(submodule).__name__}, which is then normalised: call "
+            "fixnorm.fold(model) first, then add adapters"
+        )

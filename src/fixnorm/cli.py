@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-_NEEDED = {"typer", "rich", "pydantic", "numpy", "safetensors"}
+from fixnorm.system.extras import EXTRAS, needs
 
 
 def main() -> None:
@@ -14,12 +14,10 @@ def main() -> None:
         from fixnorm.commands import run
         from fixnorm.system.words import guard
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        if error.name not in EXTRAS:
             raise
-        print(
-            f"fixnorm: the command line needs {error.name}: pip install 'fixnorm[train]'",
-            file=sys.stderr,
-        )
+        line = needs("the command line", error.name, EXTRAS[error.name])
+        print(f"fixnorm: {line}", file=sys.stderr)
         sys.exit(2)
     guard()
     try:

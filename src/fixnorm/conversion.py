@@ -17,9 +17,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fixnorm.adapters import adapters_of
-from fixnorm.checks import need_module
-from fixnorm.fast_paths import fast_paths_off, has_fast_path_switch
+from fixnorm.bypass import adapters_of, fast_paths_off, has_fast_path_switch
 from fixnorm.internals import compiled_from
 from fixnorm.layers import (
     PLAIN,
@@ -30,10 +28,10 @@ from fixnorm.layers import (
     outputs_of,
     scale_,
 )
-from fixnorm.matrices import Matrix, matrices
 from fixnorm.methods import METHODS, Method, MethodName
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
+from fixnorm.structure import Matrix, matrices, need_module
 
 __all__ = ["Conversion", "Kept", "conversion_of", "convert", "forget_conversion"]
 
@@ -124,49 +122,40 @@ def convert(
     Returns:
         What was changed, what was kept and why. If anything is refused, the model is as before.
     """
-    of = _checked_method(model, method)
+    chosen = _checked_method(model, method)
     given = None if head is None else _names(model, head, "head")
-    _check_alpha(alpha, of, headless=given == ())
+    _check_alpha(alpha, chosen, headless=given == ())
     excluded = _names(model, exclude, "exclude")
     audited = audit(model, sample)
     modules = dict(model.named_modules(remove_duplicate=False))
-    heads = _heads(model, audited, given, of, excluded)
+    heads = _heads(model, audited, given, chosen, excluded)
 
-    scaled: dict[str, list[str]] = {}
+    scaled: dict[str, tuple[str, ...]] = {}
     """The layers to be scaled, by the name of their weight."""
     fixed: list[str] = []
     kept: list[Kept] = []
     unused: list[str] = []
     for row in audited:
-        names = (row.name, *row.also)
-        owners = [name.rpartition(".")[0] for name in names]
-        at_the_head = [owner for owner in owners if owner in heads]
-        if (
-            row.role == "unused"
-            and row.trainable
-            and not any(_is_below(n, excluded) for n in names)
-        ):
+        left_out = any(_is_below(name, excluded) for name in row.names)
+        at_the_head = [owner for owner in row.owners if owner in heads]
+        if row.role == "unused" and row.trainable and not left_out:
             unused.append(row.name)
-        if row.role in ("free", "unused"):
+        if row.role in ("free", "unused") or (at_the_head and not chosen.converts):
             continue
-        if at_the_head and not of.converts:
-            continue
+        reason = None
         if at_the_head:
-            _refuse_tied_head(at_the_head[0], owners, heads, modules)
-            _refuse_excluded_head(at_the_head[0], names, excluded)
-            fixed.append(row.name)
-            scaled[row.name] = owners
-        elif any(_is_below(name, excluded) for name in names):
-            kept.append(Kept(row.name, "excluded by the caller"))
-        elif row.role == "fixed":
-            fixed.append(row.name)
-        elif reason := _bypassed(model, row) or _cannot_be_scaled(
-            row, [modules[owner] for owner in owners]
-        ):
+            _refuse_tied_head(at_the_head[0], row, heads, modules)
+            _refuse_excluded_head(at_the_head[0], row, excluded)
+        elif left_out:
+            reason = "excluded by the caller"
+        elif row.role != "fixed":
+            reason = _bypassed(model, row) or _cannot_be_scaled(row, modules)
+        if reason is not None:
             kept.append(Kept(row.name, reason))
-        else:
-            fixed.append(row.name)
-            scaled[row.name] = owners
+            continue
+        fixed.append(row.name)
+        if at_the_head or row.role != "fixed":
+            scaled[row.name] = row.owners
     _refuse_zero_weights(model, fixed)
 
     for owners in scaled.values():
@@ -269,10 +258,10 @@ def _heads(
         names = [name.removesuffix(".weight") for name in given]
     else:
         names = [
-            name.rpartition(".")[0]
+            owner
             for row in audited
-            if row.role == "head" and not any(_is_below(n, excluded) for n in (row.name, *row.also))
-            for name in (row.name, *row.also)
+            if row.role == "head" and not any(_is_below(name, excluded) for name in row.names)
+            for owner in row.owners
         ]
     candidates = ", ".join(_candidates(model, audited)) or "none"
     if not names and given is None:
@@ -320,17 +309,17 @@ def _candidates(model: nn.Module, audited: Audit) -> list[str]:
         name.removesuffix(".weight")
         for row in audited
         if row.role in ("head", "unnormalised")
-        for name in (row.name, *row.also)
+        for name in row.names
     }
     layers = model.named_modules(remove_duplicate=False)
     return [n for n, layer in layers if n in matter and isinstance(layer, PLAIN)][:-6:-1]
 
 
 def _refuse_tied_head(
-    head: str, owners: list[str], heads: dict[str, nn.Module], modules: dict[str, nn.Module]
+    head: str, row: AuditRow, heads: dict[str, nn.Module], modules: dict[str, nn.Module]
 ) -> None:
     """A head may share its weight with heads only: no other use has the same capped scale."""
-    others = [owner for owner in owners if owner not in heads]
+    others = [owner for owner in row.owners if owner not in heads]
     if others:
         tied = " and ".join(f"{other} ({type(modules[other]).__name__})" for other in others)
         raise ValueError(
@@ -341,8 +330,8 @@ def _refuse_tied_head(
         )
 
 
-def _refuse_excluded_head(head: str, names: Iterable[str], excluded: tuple[str, ...]) -> None:
-    for name in names:
+def _refuse_excluded_head(head: str, row: AuditRow, excluded: tuple[str, ...]) -> None:
+    for name in row.names:
         if _is_below(name, excluded):
             raise ValueError(
                 f"{head} is given as head, and exclude leaves {name} alone, which is its weight: "
@@ -402,15 +391,14 @@ _NOT_CALLED = "its weight is used without the layer being called"
 
 def _bypassed(model: nn.Module, row: AuditRow) -> str | None:
     """Why no other layer can take the place of one that evaluation passes over."""
-    owners = (name.rpartition(".")[0] for name in (row.name, *row.also))
-    if row.bypassed_in_eval and not all(has_fast_path_switch(model, name) for name in owners):
+    if row.bypassed_in_eval and not all(has_fast_path_switch(model, own) for own in row.owners):
         return "evaluation mode uses its weight without the layer being called"
     return None
 
 
-def _cannot_be_scaled(row: AuditRow, owners: list[nn.Module]) -> str | None:
+def _cannot_be_scaled(row: AuditRow, modules: dict[str, nn.Module]) -> str | None:
     """Why no weight-normalised layer can take the place of the owners."""
-    for owner in owners:
+    for owner in (modules[name] for name in row.owners):
         if not can_be_scaled(owner):
             tied = f"tied to {' and '.join(row.also)}; " if row.also else ""
             return f"{tied}{type(owner).__name__} has no weight-normalised form"

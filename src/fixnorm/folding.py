@@ -22,9 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fixnorm.checks import need_module
+from fixnorm.bypass import restore_fast_paths
 from fixnorm.conversion import forget_conversion
-from fixnorm.fast_paths import restore_fast_paths
 from fixnorm.internals import metadata_of, set_metadata
 from fixnorm.layers import (
     CAP,
@@ -36,6 +35,7 @@ from fixnorm.layers import (
     whole,
 )
 from fixnorm.norm import local
+from fixnorm.structure import need_module
 
 __all__ = ["fold", "fold_state_dict"]
 

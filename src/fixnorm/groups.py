@@ -17,12 +17,10 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fixnorm.checks import need_module
 from fixnorm.conversion import Conversion, conversion_of
-from fixnorm.internals import compiled_from
-from fixnorm.matrices import matrices, parameters_by_name
 from fixnorm.methods import METHODS, Method, MethodName, method_named
 from fixnorm.roles import Sample, audit
+from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped
 
 __all__ = ["FIXED", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
 
@@ -89,20 +87,20 @@ def param_groups(
         return groups + _other_groups(model, groups, weight_decay, beside)
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
-    of = _checked_method(model, asked)
-    _check_decay(weight_decay, of)
+    chosen = _checked_method(model, asked)
+    _check_decay(weight_decay, chosen)
     parameters = parameters_by_name(model)
     trainable = {n: p for n, p in parameters.items() if p.requires_grad}
     if beside is not None:
         held = {id(p) for group in _groups_of(beside) for p in group["params"]}
         trainable = {n: p for n, p in trainable.items() if id(p) not in held}
-    to_fix = _fixed_names(model, of, sample)
+    to_fix = _fixed_names(model, chosen, sample)
     for name in to_fix:
         _origins[parameters[name]] = Origin(weakref.ref(model), name, to_fix)
     fixed = [name for name in to_fix if name in trainable]
-    if not fixed and of.fixes and beside is None:
+    if not fixed and chosen.fixes and beside is None:
         raise ValueError("no trainable weight of the model is fixed: nothing for FixNorm to do")
-    decayed = _decayed_names(model, trainable, fixed) if of.decays else []
+    decayed = _decayed_names(model, trainable, fixed) if chosen.decays else []
     rest = [name for name in trainable if name not in {*fixed, *decayed}]
 
     groups = []
@@ -115,17 +113,6 @@ def param_groups(
     if rest:
         groups.append(_group(trainable, rest, 0.0))
     return groups
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's own module under DDP and ``torch.compile``."""
-    while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            model = model.module
-        elif (inner := compiled_from(model)) is not None:
-            model = inner
-        else:
-            return model
 
 
 def _converted_part(model: nn.Module) -> nn.Module:

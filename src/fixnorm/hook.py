@@ -11,15 +11,14 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.angles import Snapshot, snapshot, turned
-from fixnorm.checks import need_optimizer
 from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
 from fixnorm.internals import call_step_hooks, version_of
 from fixnorm.norm import multiply_, rescale_
-from fixnorm.positions import copies
 from fixnorm.sphere_rule import SphereRule
-from fixnorm.spheres import Sphere, set_targets, spheres
+from fixnorm.spheres import Sphere, copies, set_targets, spheres
+from fixnorm.structure import need_optimizer
 from fixnorm.telemetry import (
+    Angles,
     Figures,
     Step,
     WeightFigures,
@@ -60,7 +59,7 @@ def attach(
             It needs the weights of before the step: one more copy of them during such a step.
 
     Returns:
-        A handle: ``.figures()`` fetches the last step's figures, ``.remove()`` detaches.
+        A handle: ``.figures()`` fetches the last step's numbers, ``.remove()`` detaches.
     """
     optimizers = [_unwrapped(given) for given in (optimizer, *others)]
     for each in optimizers:
@@ -124,7 +123,7 @@ class Handle:
         self._under_way: dict[Any, Sphere] = {}
         self._still: dict[int, int] = {}
         self._steps: dict[Any, Step] = {}
-        self._angles = _Angles(angle_every)
+        self._angles = Angles(angle_every)
         self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
         self._watch.count_backwards(next(iter(found.values())).weights[0])
         self._rule = rule
@@ -148,7 +147,7 @@ class Handle:
             _attached.pop(optimizer, None)
 
     def figures(self) -> Figures:
-        """The last step's figures, fetched to the host.
+        """The last step's numbers, fetched to the host.
 
         Warns where something is wrong with the norms. Where the layers are sharded this is a
         collective: every process must call it.
@@ -272,27 +271,6 @@ class Handle:
             )
             group["weight_decay"] = 0.0
         group |= {TARGET: None, SPHERE: joint[0][SPHERE], FIXED: positions}
-
-
-class _Angles:
-    """The angles of the last step that was measured."""
-
-    def __init__(self, every: int) -> None:
-        self.last: dict[Any, Tensor] = {}
-        self._every = every
-        self._taken = 0
-        self._before: dict[Any, Snapshot] = {}
-
-    def before(self, weights: dict[Any, list[nn.Parameter]]) -> None:
-        if not self._every:
-            return
-        self._taken += 1
-        if self._taken % self._every == 0:
-            self._before = {key: snapshot(own) for key, own in weights.items()}
-
-    def after(self, key: Any, weights: Sequence[Tensor]) -> None:
-        if key in self._before:
-            self.last[key] = turned(self._before.pop(key), weights)
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()

@@ -12,7 +12,6 @@ Nothing but torch is imported with this file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
     from torch.distributed.distributed_c10d import Store
 
 __all__ = [
@@ -44,7 +41,6 @@ __all__ = [
     "lightning_logs_now",
     "metadata_of",
     "optuna_id",
-    "processes_of",
     "ray_on_loopback",
     "set_metadata",
     "transposed_padding",
@@ -152,11 +148,6 @@ def default_store() -> Store:
     from torch.distributed import distributed_c10d
 
     return distributed_c10d._get_default_store()
-
-
-def processes_of(pool: ProcessPoolExecutor) -> list[BaseProcess]:
-    """The processes that a pool has now. (Python 3.14 has ``pool.kill_workers``.)"""
-    return list((pool._processes or {}).values())
 
 
 @contextmanager

@@ -157,7 +157,6 @@ class _ScaledConv(_Scaled):
     """Conv(x, W) / ‖W‖ · g."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the layer."""
         return convolve(self, input, self.effective_weight())
 
 
@@ -167,7 +166,6 @@ class _ScaledConvTranspose(_Scaled):
     _apply_transposed: ClassVar[Callable[..., Tensor]]
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """Apply the layer."""
         layer: Any = self
         return type(self)._apply_transposed(
             input,

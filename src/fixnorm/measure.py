@@ -1,7 +1,7 @@
 """The passes behind the audit: a prepared copy of the model, run forward and backward.
 
 Two forward and three backward passes measure all weights at once; :mod:`fixnorm.roles` says why
-this is enough. They take the memory of one: a gradient is reduced to its figure as soon as it is
+this is enough. They take the memory of one: a gradient is reduced to its number as soon as it is
 there, and of what a layer gives and gets only a digest is kept.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from fixnorm.internals import MODULE_PARTS, tree_leaves, tree_map
 from fixnorm.norm import frobenius
@@ -29,7 +30,10 @@ _CONSTANT = 1e-9
 
 @contextmanager
 def prepared_copy(model: nn.Module) -> Iterator[nn.Module]:
-    """A copy prepared for the measurement, with the world outside left untouched."""
+    """A copy prepared for the measurement, with the world outside left untouched.
+
+    Inside, the model itself must not run: see :class:`RanTheOriginal`.
+    """
     devices = {p.device for p in model.parameters()}
     cuda = [d for d in devices if d.type == "cuda"]
     default_dtype = torch.get_default_dtype()
@@ -40,9 +44,38 @@ def prepared_copy(model: nn.Module) -> Iterator[nn.Module]:
         torch.manual_seed(0)
         torch.set_default_dtype(torch.float64)
         try:
-            yield _prepare(twin)
+            with _refusing_to_run(model, instead_of=twin):
+                yield _prepare(twin)
         finally:
             torch.set_default_dtype(default_dtype)
+
+
+class RanTheOriginal(ValueError):
+    """A layer of the model was called where the copy was to be run.
+
+    A callable that takes the model from around it (``sample=lambda m: model(x)``) would measure
+    nothing and move the running statistics of the model's norms.
+    """
+
+
+@contextmanager
+def _refusing_to_run(model: nn.Module, *, instead_of: nn.Module) -> Iterator[None]:
+    """Raise as soon as a module of the model runs that is not the copy's as well."""
+    originals = {id(module) for module in model.modules()}
+    originals -= {id(module) for module in instead_of.modules()}
+
+    def refuse(module: nn.Module, _: Any) -> None:
+        if id(module) in originals:
+            raise RanTheOriginal(
+                "the callable ran the model itself, not the copy it was given: "
+                "write sample=lambda m: m(x)"
+            )
+
+    handle = register_module_forward_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -169,7 +202,7 @@ def measure(twin: nn.Module, run: Run) -> Measured:
 
 
 class _Euler:
-    """The largest figure seen for each weight; a gradient goes as soon as it has given its own."""
+    """The largest number seen for each weight; a gradient goes as soon as it has given its own."""
 
     def __init__(self, twin: nn.Module) -> None:
         self.figures: dict[str, float] = {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -33,6 +33,15 @@ Weights = dict[str, Tensor]
 Features = Callable[[Weights, Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+class Momentum(TypedDict):
+    """What every algorithm says of its steps: V ← μV + ∇L, W ← W − lr·η_t·V."""
+
+    lr: float
+    eta: Callable[[int], float]
+    mu: float
+    nesterov: NotRequired[bool]
 
 
 class State(NamedTuple):
@@ -81,12 +90,9 @@ def weight_decay_training(
     batches: Batches,
     *,
     head: str,
-    lr: float,
-    eta: Callable[[int], float],
-    mu: float,
     lambda_: float,
     decayed: Collection[str],
-    nesterov: bool = False,
+    **sgd: Unpack[Momentum],
 ) -> Iterator[State]:
     """Training with weight decay λ on all weights; no norm is fixed."""
 
@@ -94,7 +100,7 @@ def weight_decay_training(
         logits = fc(features(W, x), W[f"{head}.weight"]) + _bias(W, head)
         return loss(logits, y) + 0.5 * lambda_ * norm(W[name] for name in decayed) ** 2
 
-    return _train(objective, W, batches, lr, eta, mu, fixed=(), nesterov=nesterov)
+    return _train(objective, W, batches, fixed=(), **sgd)
 
 
 def algorithm_1(
@@ -104,12 +110,9 @@ def algorithm_1(
     batches: Batches,
     *,
     head: str,
-    lr: float,
-    eta: Callable[[int], float],
-    mu: float,
     lambda_fc: float,
     conv: Collection[str],
-    nesterov: bool = False,
+    **sgd: Unpack[Momentum],
 ) -> Iterator[State]:
     """Algorithm 1: the norm of the convolutions is fixed, the classifier is decayed by λ_FC."""
 
@@ -117,7 +120,7 @@ def algorithm_1(
         logits = fc(features(W, x), W[f"{head}.weight"]) + _bias(W, head)
         return loss(logits, y) + 0.5 * lambda_fc * norm([W[f"{head}.weight"]]) ** 2  # line 3
 
-    return _train(objective, W, batches, lr, eta, mu, fixed=conv, nesterov=nesterov)
+    return _train(objective, W, batches, fixed=conv, **sgd)
 
 
 def algorithm_1_wn_fc(
@@ -127,11 +130,8 @@ def algorithm_1_wn_fc(
     batches: Batches,
     *,
     head: str,
-    lr: float,
-    eta: Callable[[int], float],
-    mu: float,
     conv: Collection[str],
-    nesterov: bool = False,
+    **sgd: Unpack[Momentum],
 ) -> Iterator[State]:
     """Algorithm 1@WN-FC: the classifier is WN-FC, and fixed along with the convolutions."""
 
@@ -140,7 +140,7 @@ def algorithm_1_wn_fc(
         return loss(z + _bias(W, head), y)
 
     conv_and_fc = [*conv, f"{head}.weight"]
-    return _train(objective, W, batches, lr, eta, mu, fixed=conv_and_fc, nesterov=nesterov)
+    return _train(objective, W, batches, fixed=conv_and_fc, **sgd)
 
 
 def algorithm_1_fixnorm_fc(
@@ -151,11 +151,8 @@ def algorithm_1_fixnorm_fc(
     *,
     head: str,
     alpha: float,
-    lr: float,
-    eta: Callable[[int], float],
-    mu: float,
     conv: Collection[str],
-    nesterov: bool = False,
+    **sgd: Unpack[Momentum],
 ) -> Iterator[State]:
     """Algorithm 1@FixNorm-FC, called FixNorm: the scale of the classifier is capped at α√C."""
 
@@ -164,19 +161,19 @@ def algorithm_1_fixnorm_fc(
         return loss(z + _bias(W, head), y)
 
     conv_and_fc = [*conv, f"{head}.weight"]
-    return _train(objective, W, batches, lr, eta, mu, fixed=conv_and_fc, nesterov=nesterov)
+    return _train(objective, W, batches, fixed=conv_and_fc, **sgd)
 
 
 def _train(
     objective: Callable[[Weights, Tensor, Tensor], Tensor],
     W: Weights,
     batches: Batches,
+    *,
+    fixed: Collection[str],
     lr: float,
     eta: Callable[[int], float],
     mu: float,
-    *,
-    fixed: Collection[str],
-    nesterov: bool,
+    nesterov: bool = False,
 ) -> Iterator[State]:
     """The loop of Algorithm 1, its line numbers on the right."""
     V = {name: torch.zeros_like(w) for name, w in W.items()}

@@ -4,7 +4,7 @@ Let F = ⟨u, f(x; W)⟩ for a random u. By Euler's theorem for homogeneous func
 
     f does not depend on the scale of W_i   ⇔   ⟨∂F/∂W_i, W_i⟩ = 0 for every u,
 
-so one backward pass measures every weight at once. The figure reported for a weight is
+so one backward pass measures every weight at once. The number reported for a weight is
 |⟨∂F/∂W_i, W_i⟩| / (‖∂F/∂W_i‖·‖W_i‖), the largest over three passes: below 1e-13 for every
 scale-invariant weight of the networks tried, above 1e-4 for every other.
 
@@ -28,12 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.bypass import read_in_eval_outside_owner
-from fixnorm.checks import need_module
-from fixnorm.layers import PLAIN
-from fixnorm.measure import Measured, Run, measure, prepared_copy
+from fixnorm.measure import Measured, RanTheOriginal, Run, measure, prepared_copy
 from fixnorm.norm import is_sharded
-from fixnorm.original import RanTheOriginal, refusing_to_run
 from fixnorm.sample import LARGE, Guess, default_guesses, starved_layers
+from fixnorm.structure import is_vector, need_module, owner_name
 
 __all__ = ["Audit", "AuditRow", "audit"]
 
@@ -70,6 +68,16 @@ class AuditRow:
     """Those of its names under which the output is linear in it, each use taken by itself: all of
     them for a ``head``; ``lm_head.weight`` alone where it is tied to an embedding."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the parameter, its own first."""
+        return (self.name, *self.also)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Names of the modules that hold it, one for each of its names."""
+        return tuple(owner_name(name) for name in self.names)
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -82,7 +90,7 @@ class Audit:
 
     def __getitem__(self, name: str) -> AuditRow:
         for row in self.rows:
-            if name == row.name or name in row.also:
+            if name in row.names:
                 return row
         raise KeyError(name)
 
@@ -145,7 +153,7 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
     if not names:
         raise ValueError(f"{type(model).__name__} has no floating-point parameter to measure")
     given = None if sample is None else _runs_on(sample)
-    with prepared_copy(model) as twin, refusing_to_run(model, instead_of=twin):
+    with prepared_copy(model) as twin:
         if given is None:
             measured, run = _measure_at_a_guess(twin, model)
         else:
@@ -156,16 +164,15 @@ def audit(model: nn.Module, sample: Sample | None = None) -> Audit:
                 "write sample=lambda m: m(x)"
             )
         outside_in_eval = read_in_eval_outside_owner(twin, run)
-    owners = _owners(model)
     rows = []
     for parameter, own_names in names.items():
         name = own_names[0]
-        module = owners[name]
+        module = model.get_submodule(owner_name(name))
         vector = is_vector(module, name.rpartition(".")[2], parameter)
         role: Role
         figure: float | None
         role, figure = ("free", None) if vector else _role(measured, own_names)
-        called = all(_owner_name(n) in measured.called for n in own_names)
+        called = all(owner_name(n) in measured.called for n in own_names)
         rows.append(
             AuditRow(
                 name=name,
@@ -287,41 +294,6 @@ def _names(model: nn.Module) -> dict[nn.Parameter, tuple[str, ...]]:
         if parameter.is_floating_point():
             names[parameter] = (*names.get(parameter, ()), name)
     return names
-
-
-# Layers whose weights are matrices or kernels, also those with one output or one input.
-_LAYERS = (
-    *PLAIN,
-    nn.Bilinear,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.MultiheadAttention,
-)
-
-
-def is_vector(module: nn.Module, own_name: str, parameter: nn.Parameter) -> bool:
-    """A bias, an affine, a gain of shape (C, 1, 1, 1), a class token: nothing with a direction.
-
-    The weight of a layer is never one, though a layer with one output has a weight (1, d); the
-    affine of a norm always is, though it may have the shape of an image.
-    """
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        return True
-    if isinstance(module, _LAYERS) and "weight" in own_name:
-        return False
-    return parameter.ndim < 2 or parameter.numel() == max(parameter.shape)
-
-
-def _owner_name(parameter: str) -> str:
-    return parameter.rpartition(".")[0]
-
-
-def _owners(model: nn.Module) -> dict[str, nn.Module]:
-    modules = dict(model.named_modules(remove_duplicate=False))
-    return {
-        name: modules[_owner_name(name)]
-        for name, _ in model.named_parameters(remove_duplicate=False)
-    }
 
 
 def _role(measured: Measured, names: tuple[str, ...]) -> tuple[Role, float | None]:

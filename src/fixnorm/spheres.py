@@ -1,19 +1,28 @@
-"""Which weights share a norm: the fixed groups of one or several optimizers, put together."""
+"""Which weights share a norm: the fixed groups of one or several optimizers, put together.
+
+Some optimizers have a copy of the weights in their state, which a rescale has to reach as well.
+Schedule-free methods keep three points: gradients are taken at y = (1 − β)·z + β·x, the steps are
+z's, and x is the mean that is evaluated. The parameter is y; z is the optimizer's state; x follows
+from the two. Multiplying y and z by one factor multiplies x by it: all three are the same points of
+another scale, as the method wants it where scale does not matter. With y alone rescaled z would
+grow as if nothing were attached, and x would be the mean of points on different spheres.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fixnorm.groups import SPHERE, TARGET, fixed_weights, origin_of
-from fixnorm.norm import joint_norm
+from fixnorm.norm import is_sharded, joint_norm, local
 
-__all__ = ["Member", "Sphere", "check_target", "set_targets", "spheres"]
+__all__ = ["Member", "Sphere", "copies", "set_targets", "spheres", "unknown_copies"]
 
 
 class Member(NamedTuple):
@@ -83,13 +92,13 @@ def set_targets(sphere: Sphere) -> None:
     measured = float(joint_norm(weights)) if weights else 0.0
     target = math.hypot(measured, *map(float, known))
     if weights:
-        check_target(measured, sphere)
-    check_target(target, sphere)
+        _check_target(measured, sphere)
+    _check_target(target, sphere)
     for member in sphere.members:
         member.group[TARGET] = target
 
 
-def check_target(target: float, sphere: Sphere) -> None:
+def _check_target(target: float, sphere: Sphere) -> None:
     """Refuse a norm that no weights can be brought to."""
     if not 0 < target < math.inf:
         raise ValueError(
@@ -111,3 +120,40 @@ def _model(group: dict[str, Any]) -> int | None:
     weights: Sequence[nn.Parameter] = fixed_weights(group)
     origin = origin_of(weights[0]) if weights else None
     return None if origin is None else id(origin.model())
+
+
+# States that are means or memories of weights and are never stepped themselves: Lookahead's slow
+# weights, Prodigy's and DoG's starting point, ASGD's mean.
+_HARMLESS = {"slow_params", "slow_buffer", "lookahead_slow_buff", "p0", "init_buffer", "ax"}
+
+
+def is_schedule_free(optimizer: Optimizer) -> bool:
+    """Whether it is a schedule-free optimizer, of ``schedulefree`` or of pytorch_optimizer."""
+    return any("schedulefree" in kind.__name__.lower() for kind in type(optimizer).__mro__)
+
+
+def copies(optimizer: Optimizer, weights: Iterable[nn.Parameter]) -> list[Tensor]:
+    """The points z of a schedule-free optimizer's weights; none of any other's."""
+    if not is_schedule_free(optimizer):
+        return []
+    states = (optimizer.state.get(weight, {}) for weight in weights)
+    return [local(state["z"]) for state in states if "z" in state]
+
+
+@torch.no_grad()
+def unknown_copies(optimizer: Optimizer, weights: Iterable[nn.Parameter]) -> Iterator[str]:
+    """Names of states that look like the weight itself. Brings values to the host."""
+    known = _HARMLESS | ({"z"} if is_schedule_free(optimizer) else set())
+    for weight in weights:
+        state: dict[str, Any] = optimizer.state.get(weight, {})
+        if not state or is_sharded(weight):
+            continue
+        for name, value in state.items():
+            if name in known or not isinstance(value, Tensor) or value.shape != weight.shape:
+                continue
+            cosine = nn.functional.cosine_similarity(
+                value.flatten().double(), weight.flatten().double(), dim=0
+            )
+            if cosine > 0.9:
+                yield name
+        return  # one weight is enough

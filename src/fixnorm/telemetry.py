@@ -1,17 +1,21 @@
-"""The figures of the last step, for logs: what the rescale did, and where the scales stand."""
+"""The numbers of the last step, for logs: what the rescale did, and where the scales stand.
+
+How far a weight turned is measured on the steps that are asked for: the angle between before and
+after needs a copy of the weights during the step.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fixnorm.layers import is_capped, is_scaled
-from fixnorm.norm import Rescaled, is_sharded
+from fixnorm.layers import is_capped, is_scaled, whole
+from fixnorm.norm import Rescaled, local, weight_norms
 
 __all__ = ["Figures", "GroupFigures", "HeadFigures", "WeightFigures"]
 
@@ -54,7 +58,7 @@ class HeadFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Everything ``handle.figures()`` gives."""
+    """What ``handle.figures()`` gives: the last step's numbers by group, by weight and by head."""
 
     groups: tuple[GroupFigures, ...]
     weights: dict[str, WeightFigures]
@@ -75,7 +79,7 @@ class Step(NamedTuple):
 
 
 def group_figures(step: Step) -> Iterator[GroupFigures]:
-    """Bring the figures of a sphere's groups to the host."""
+    """Bring the numbers of a sphere's groups to the host."""
     norm, factor = torch.stack([step.rescaled.norm, step.rescaled.factor]).tolist()
     for given in step.lrs:
         lr = given.item() if isinstance(given, Tensor) else given
@@ -92,7 +96,7 @@ def group_figures(step: Step) -> Iterator[GroupFigures]:
 def weight_figures(
     names: Iterable[str], step: Step, angles: Tensor | None
 ) -> dict[str, WeightFigures]:
-    """Bring the figures of one group's weights to the host."""
+    """Bring the numbers of a sphere's weights to the host."""
     shares = (step.rescaled.norms / step.rescaled.norm).square().tolist()
     turned = [None] * len(shares) if angles is None else angles.tolist()
     return {
@@ -107,8 +111,55 @@ def head_figures(model: nn.Module) -> dict[str, HeadFigures]:
     found = {}
     for name, layer in model.named_modules():
         if is_scaled(layer):
-            g = layer.g.full_tensor() if is_sharded(layer.g) else layer.g
+            value = whole(layer.g).item()
             cap = layer.cap if is_capped(layer) else None
-            value = g.item()
             found[name] = HeadFigures(value, cap, cap is not None and abs(value) >= cap)
     return found
+
+
+class Snapshot(NamedTuple):
+    """A copy of some weights, as they were, and their norms."""
+
+    parts: list[Tensor]
+    norms: Tensor
+
+
+@torch.no_grad()
+def snapshot(weights: Sequence[Tensor]) -> Snapshot:
+    """Copy the weights; costs their memory until :func:`turned` has used it."""
+    return Snapshot([local(weight).clone() for weight in weights], weight_norms(weights))
+
+
+@torch.no_grad()
+def turned(before: Snapshot, weights: Sequence[Tensor]) -> Tensor:
+    """Radians that each weight has turned since the snapshot, shape (n,); uses the snapshot up.
+
+    2·asin(‖a − b‖ / 2) for the unit vectors a and b: exact also where cos(a, b) rounds to 1.
+    """
+    norms = weight_norms(weights)
+    ratios = (norms / before.norms).unbind()
+    for old, ratio, weight in zip(before.parts, ratios, weights, strict=True):
+        old.mul_(ratio).sub_(local(weight))
+    chords = weight_norms(weights, parts=before.parts) / norms
+    return 2 * torch.asin((chords / 2).clamp(max=1))
+
+
+class Angles:
+    """The angles of the last step that was measured."""
+
+    def __init__(self, every: int) -> None:
+        self.last: dict[Any, Tensor] = {}
+        self._every = every
+        self._taken = 0
+        self._before: dict[Any, Snapshot] = {}
+
+    def before(self, weights: dict[Any, list[nn.Parameter]]) -> None:
+        if not self._every:
+            return
+        self._taken += 1
+        if self._taken % self._every == 0:
+            self._before = {key: snapshot(own) for key, own in weights.items()}
+
+    def after(self, key: Any, weights: Sequence[Tensor]) -> None:
+        if key in self._before:
+            self.last[key] = turned(self._before.pop(key), weights)

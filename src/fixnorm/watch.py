@@ -2,7 +2,7 @@
 
 Three things go wrong without a word otherwise: steps that the hook does not see, weights that
 should be fixed and are in no fixed group, and fixed weights that something else changes. Each is
-warned of once, in one line. Looking brings values to the host, so it is done when figures are asked
+warned of once, in one line. Looking brings values to the host, so it is done when numbers are asked
 for, and every 1,000 steps; what is looked at was measured on the device, before a step.
 """
 
@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.norm import joint_norm
-from fixnorm.positions import unknown_copies
-from fixnorm.spheres import Sphere
+from fixnorm.spheres import Sphere, unknown_copies
 
 __all__ = ["Watch"]
 
@@ -54,7 +53,7 @@ class Watch:
             self._counter = weight.register_post_accumulate_grad_hook(arrived)
 
     def remove(self) -> None:
-        """Stop counting."""
+        """Stop counting backward passes."""
         if self._counter is not None:
             self._counter.remove()
 

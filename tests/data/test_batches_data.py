@@ -12,8 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fixnorm.data import Batch, Data, DataError, DataSettings, open_data
-from fixnorm.data import opening as opening_module
+from fixnorm.data import Batch, Data, DataError, DataSettings, classification, open_data
 
 MakeFolder = Callable[..., Path]
 
@@ -265,14 +264,14 @@ def test_policies_work_on_grey_images(policy: str) -> None:
 def test_large_sets_stream(make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_folder()
     # 21 train and 15 val images of 3×10×10 bytes
-    monkeypatch.setattr(opening_module, "MEMORY_LIMIT", 36 * 300)
+    monkeypatch.setattr(classification, "MEMORY_LIMIT", 36 * 300)
     assert _open(root).memory_bytes == 36 * 300
     # random-resized keeps the original 12×12
     resized = 21 * 432 + 15 * 300
     assert _open(root, **STRONG).memory_bytes is None
-    monkeypatch.setattr(opening_module, "MEMORY_LIMIT", resized)
+    monkeypatch.setattr(classification, "MEMORY_LIMIT", resized)
     assert _open(root, **STRONG).memory_bytes == resized
-    monkeypatch.setattr(opening_module, "MEMORY_LIMIT", 36 * 300 - 1)
+    monkeypatch.setattr(classification, "MEMORY_LIMIT", 36 * 300 - 1)
     assert _open(root).memory_bytes is None
     assert _open(root, in_memory=True).memory_bytes == 36 * 300
 

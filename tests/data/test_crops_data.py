@@ -11,11 +11,9 @@ from PIL import Image
 from torchvision import transforms
 
 from fixnorm.data import DataSettings
-from fixnorm.data.crops import Boxes, flips, padded_boxes, resized_boxes
-from fixnorm.data.memory import cropped, flipped
-from fixnorm.data.pixels import Normalize, to_pixels
-from fixnorm.data.resample import resized_crops
-from fixnorm.data.transforms import eval_image, fit, policy, train_image
+from fixnorm.data.crops import Crops, flips, padded_crops, resized_crops
+from fixnorm.data.images import Normalize, to_pixels
+from fixnorm.data.transforms import cropped, eval_image, fit, flipped, policy, train_image
 
 
 def _noise(height: int, width: int, *, seed: int = 0) -> Image.Image:
@@ -54,7 +52,7 @@ def test_no_crop_leaves_an_image_of_the_right_size_alone() -> None:
 
 def test_padded_boxes_reach_both_ends() -> None:
     draws = np.array([[0, 0.0, 0.9999, 0], [0, 0.5, 0.12, 0]])
-    boxes = padded_boxes(draws, size=32, padding=4)
+    boxes = padded_crops(draws, size=32, padding=4)
     assert boxes.top.tolist() == [0, 4]  # floor(0 · 9), floor(0.5 · 9)
     assert boxes.left.tolist() == [8, 1]  # floor(0.9999 · 9), floor(0.12 · 9)
 
@@ -63,7 +61,7 @@ def test_pad_and_crop_by_hand() -> None:
     # 2×2 in a ring of zeros: the box at (0, 1) holds the upper ring and the first row
     pixels = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
     padded = torch.nn.functional.pad(pixels, (1, 1, 1, 1))
-    boxes = Boxes(*(np.array([v]) for v in (0, 1, 2, 2)))
+    boxes = Crops(*(np.array([v]) for v in (0, 1, 2, 2)))
     assert cropped(padded, boxes, np.array([False])).tolist() == [[[[0, 0], [1, 2]]]]
     assert cropped(padded, boxes, np.array([True])).tolist() == [[[[0, 0], [2, 1]]]]
 
@@ -82,14 +80,14 @@ def test_a_resized_box_by_hand() -> None:
     # area 0.2 + 0.8 · 0.0625 = 1/4 of 40×40 at ratio exp(0) = 1: 20×20, at floor(0.5 · 21) = 10
     # and floor(0.25 · 21) = 5
     draws = _row(0, 0.5, 0.25, 0, 0.0625, 0.5)
-    boxes = resized_boxes(draws, height=40, width=40, min_scale=0.2)
+    boxes = resized_crops(draws, height=40, width=40, min_scale=0.2)
     assert [int(side[0]) for side in boxes] == [10, 5, 20, 20]
 
 
 def test_the_second_attempt_counts_when_the_first_does_not_fit() -> None:
     # the whole area at ratio 4/3 is wider than the image; then the whole image
     draws = _row(0, 0.5, 0.5, 0, 1.0, 1.0, 1.0, 0.5)
-    boxes = resized_boxes(draws, height=30, width=30, min_scale=0.2)
+    boxes = resized_crops(draws, height=30, width=30, min_scale=0.2)
     assert [int(side[0]) for side in boxes] == [0, 0, 30, 30]
 
 
@@ -103,7 +101,7 @@ def test_the_second_attempt_counts_when_the_first_does_not_fit() -> None:
 def test_a_box_that_never_fits_falls_back_to_the_centre(
     height: int, width: int, expected: list[int]
 ) -> None:
-    boxes = resized_boxes(np.full((1, 24), 0.5), height=height, width=width, min_scale=1.0)
+    boxes = resized_crops(np.full((1, 24), 0.5), height=height, width=width, min_scale=1.0)
     assert [int(side[0]) for side in boxes] == expected
 
 
@@ -115,18 +113,26 @@ def test_a_box_that_never_fits_falls_back_to_the_centre(
     interpolation=st.sampled_from(["bilinear", "bicubic"]),
     seed=st.integers(0, 99),
 )
-def test_batched_resizing_is_pillows_bit_for_bit(
+def test_random_resized_crops_are_pillows_bit_for_bit(
     height: int, width: int, size: int, interpolation: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     images = [_noise(height, width, seed=seed + i) for i in range(3)]
-    boxes = resized_boxes(rng.random((3, 24)), height=height, width=width, min_scale=0.08)
+    draws = rng.random((3, 24))
+    boxes = resized_crops(draws, height=height, width=width, min_scale=0.08)
     assert (boxes.top >= 0).all()
     assert (boxes.top + boxes.height <= height).all()
     assert (boxes.left >= 0).all()
     assert (boxes.left + boxes.width <= width).all()
-    batch = torch.stack([to_pixels(image) for image in images])
-    result = resized_crops(batch, boxes, size, interpolation)  # type: ignore[arg-type]
+    options = DataSettings(
+        image_size=size,
+        train_crop="random-resized",
+        train_interpolation=interpolation,  # type: ignore[arg-type]
+    )
+    result = [
+        to_pixels(train_image(image, row[None], options))
+        for image, row in zip(images, draws, strict=True)
+    ]
     mode = Image.Resampling[interpolation.upper()]
     for image, top, left, h, w, ours in zip(images, *boxes, result, strict=True):
         part = image.crop((int(left), int(top), int(left + w), int(top + h)))

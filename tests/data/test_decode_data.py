@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fixnorm.data import DataError
-from fixnorm.data.decode import read_image
+from fixnorm.data.images import read_image
 
 
 def _read(path: Path) -> np.ndarray:

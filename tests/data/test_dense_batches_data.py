@@ -14,9 +14,9 @@ from fixnorm.data import (
     DetectionSettings,
     SegmentationData,
     SegmentationSettings,
+    dense,
     open_detection,
     open_segmentation,
-    pictures,
 )
 from helpers.dense_sets import assert_same, make_cityscapes, make_coco, samples
 
@@ -151,7 +151,7 @@ def test_progress_ends_at_its_total(open_set: Open, in_memory: bool) -> None:
 def test_large_sets_stream(open_set: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     held = open_set().memory_bytes
     assert held in (12 * 192 * 4, 12 * 192 * 3)  # RGB and labels, or RGB, of 12 images of 12×16
-    monkeypatch.setattr(pictures, "MEMORY_LIMIT", held - 1)
+    monkeypatch.setattr(dense, "MEMORY_LIMIT", held - 1)
     assert open_set().memory_bytes is None
     assert open_set(in_memory=True).memory_bytes == held
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from fixnorm.data import DataError, DetectionData, DetectionSettings, Skipped, open_detection
-from fixnorm.data import boxes as on_boxes
-from fixnorm.data.detection import seen_size
+from fixnorm.data.coco import Boxes, clip
+from fixnorm.data.detection import mirrored, scaled, seen_size
 from fixnorm.data.draws import uniforms
 from helpers.dense_sets import assert_told_when_met, box, coco_image_path, make_coco, samples
 
@@ -21,16 +21,16 @@ def _open(root: Path, **options: Any) -> DetectionData:
     return open_detection(root, settings=DetectionSettings(**options), seed=0)
 
 
-def _boxes(*corners: list[float]) -> on_boxes.Boxes:
+def _boxes(*corners: list[float]) -> Boxes:
     return np.array(corners, dtype=np.float32)
 
 
 def test_boxes_by_hand() -> None:
     boxes = _boxes([1, 2, 4, 8])
     # 10×20 to 5×40: y halves, x doubles
-    assert on_boxes.scale(boxes, (10, 20), (5, 40)).tolist() == [[2, 1, 8, 4]]
-    assert on_boxes.mirror(boxes, 20).tolist() == [[16, 2, 19, 8]]
-    assert on_boxes.mirror(on_boxes.mirror(boxes, 20), 20).tolist() == boxes.tolist()
+    assert scaled(boxes, (10, 20), (5, 40)).tolist() == [[2, 1, 8, 4]]
+    assert mirrored(boxes, 20).tolist() == [[16, 2, 19, 8]]
+    assert mirrored(mirrored(boxes, 20), 20).tolist() == boxes.tolist()
 
 
 def test_clipping_by_hand() -> None:
@@ -44,10 +44,10 @@ def test_clipping_by_hand() -> None:
             [19.995, 3, 4, 4],  # a sliver inside
         ]
     )
-    clipped = on_boxes.clip(xywh, np.array([[10, 20]] * 6))
-    assert clipped.boxes[:2].tolist() == [[1, 2, 4, 6], [0, 8, 3, 10]]
-    assert clipped.no_area.tolist() == [False, False, False, True, True, False]
-    assert clipped.outside.tolist() == [False, False, True, False, False, True]
+    corners, no_area, outside = clip(xywh, np.array([[10, 20]] * 6))
+    assert corners[:2].tolist() == [[1, 2, 4, 6], [0, 8, 3, 10]]
+    assert no_area.tolist() == [False, False, False, True, True, False]
+    assert outside.tolist() == [False, False, True, False, False, True]
 
 
 @pytest.mark.parametrize(

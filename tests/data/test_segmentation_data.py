@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from fixnorm.data import DataError, SegmentationData, SegmentationSettings, open_segmentation
-from fixnorm.data.cityscapes import CLASSES, to_train_ids
-from fixnorm.data.transforms import resized
-from fixnorm.data.windows import Window, completed, draw_window, image_window, label_window
+from fixnorm.data.crops import ScaledCrop, scaled_crop
+from fixnorm.data.segmentation import CLASSES, to_train_ids
+from fixnorm.data.transforms import completed, image_crop, label_crop, resized
 from helpers.dense_sets import (
     assert_told_when_met,
     image_path,
@@ -31,9 +31,9 @@ def _open(root: Path, **options: Any) -> SegmentationData:
     return open_segmentation(root, settings=settings, seed=0)
 
 
-def _window(draws: list[float], **options: Any) -> Window:
+def _window(draws: list[float], **options: Any) -> ScaledCrop:
     settings = SegmentationSettings(**{"crop": 2, **options})
-    return draw_window((4, 4), np.array([draws]), settings)
+    return scaled_crop((4, 4), np.array([draws]), settings)
 
 
 def test_label_ids_become_the_official_train_ids() -> None:
@@ -56,38 +56,38 @@ def test_other_ids_are_refused(unknown: int) -> None:
 def test_a_window_at_scale_one() -> None:
     # room 4 − 2 = 2: top floor(0.5 · 3) = 1, left floor(0.9 · 3) = 2
     at = _window([STAY, 0.5, 0.9, 0.0], scale=(1.0, 1.0))
-    assert at == Window(height=4, width=4, top=1, left=2, rows=2, columns=2, flip=False)
-    assert label_window(LABELS, at).tolist() == [[6, 7], [10, 11]]
+    assert at == ScaledCrop(height=4, width=4, top=1, left=2, rows=2, columns=2, flip=False)
+    assert label_crop(LABELS, at).tolist() == [[6, 7], [10, 11]]
     image = np.repeat(LABELS[:, :, None], 3, axis=2)
-    assert image_window(image, at)[1].tolist() == [[6, 7], [10, 11]]
+    assert image_crop(image, at)[1].tolist() == [[6, 7], [10, 11]]
 
 
 def test_a_window_at_scale_two() -> None:
     # 4×4 becomes 8×8, room 5: top floor(0.5 · 6) = 3, left 0; scaled row 3 is row 1, 4 and 5 row 2
     at = _window([STAY, 0.5, 0.0, 1.0 - 2**-53], crop=3, scale=(0.5, 2.0))
-    assert at == Window(height=8, width=8, top=3, left=0, rows=3, columns=3, flip=False)
-    assert label_window(LABELS, at).tolist() == [[4, 4, 5], [8, 8, 9], [8, 8, 9]]
+    assert at == ScaledCrop(height=8, width=8, top=3, left=0, rows=3, columns=3, flip=False)
+    assert label_crop(LABELS, at).tolist() == [[4, 4, 5], [8, 8, 9], [8, 8, 9]]
 
 
 def test_a_window_at_scale_one_half() -> None:
     # 2×2: the centre of scaled pixel i lies at 2i + 1, the edge of pixel 2i + 1
     at = _window([STAY, 0.0, 0.0, 0.0], scale=(0.5, 2.0))
-    assert at == Window(height=2, width=2, top=0, left=0, rows=2, columns=2, flip=False)
-    assert label_window(LABELS, at).tolist() == [[5, 7], [13, 15]]
+    assert at == ScaledCrop(height=2, width=2, top=0, left=0, rows=2, columns=2, flip=False)
+    assert label_crop(LABELS, at).tolist() == [[5, 7], [13, 15]]
     # bilinear by 2: weights 1 3 3 1 over 8, and 3 3 1 over 7 at the border, where one falls away
     row = np.repeat(np.array([[0, 70, 140, 210]], dtype=np.uint8), 4, axis=0)
     image = np.repeat(row[:, :, None], 3, axis=2)
-    assert image_window(image, at)[0].tolist() == [[50, 160]] * 2
+    assert image_crop(image, at)[0].tolist() == [[50, 160]] * 2
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 1.0])
 def test_a_window_is_a_crop_of_the_resized_image(factor: float) -> None:
     image = np.random.default_rng(0).integers(0, 256, (21, 34, 3), dtype=np.uint8)
     settings = SegmentationSettings(crop=(9, 15))
-    at = draw_window((21, 34), np.array([[STAY, 0.4, 0.7, factor]]), settings)
+    at = scaled_crop((21, 34), np.array([[STAY, 0.4, 0.7, factor]]), settings)
     whole = torch.from_numpy(np.array(resized(Image.fromarray(image), at.height, at.width)))
     expected = whole[at.top : at.top + 9, at.left : at.left + 15].permute(2, 0, 1)
-    assert torch.equal(image_window(image, at), expected)
+    assert torch.equal(image_crop(image, at), expected)
 
 
 def test_the_scale_is_uniform_between_its_ends() -> None:
@@ -98,12 +98,12 @@ def test_the_scale_is_uniform_between_its_ends() -> None:
 
 def test_small_images_are_padded_below_and_on_the_right_then_mirrored() -> None:
     settings = SegmentationSettings(crop=(3, 4), scale=(0.5, 0.5))
-    stay = draw_window((4, 4), np.array([[STAY, 0.9, 0.9, 0.0]]), settings)
+    stay = scaled_crop((4, 4), np.array([[STAY, 0.9, 0.9, 0.0]]), settings)
     assert (stay.top, stay.left, stay.rows, stay.columns) == (0, 0, 2, 2)
-    labels = label_window(LABELS, stay)
+    labels = label_crop(LABELS, stay)
     padded = [[5, 7, 255, 255], [13, 15, 255, 255], [255] * 4]
     assert completed(labels, stay, settings, fill=255).tolist() == padded
-    flip = draw_window((4, 4), np.array([[FLIP, 0.9, 0.9, 0.0]]), settings)
+    flip = scaled_crop((4, 4), np.array([[FLIP, 0.9, 0.9, 0.0]]), settings)
     mirrored = [row[::-1] for row in padded]
     assert completed(labels, flip, settings, fill=255).tolist() == mirrored
 

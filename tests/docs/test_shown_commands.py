@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import fixnorm
-from fixnorm.commands import run, searching
+from fixnorm.commands import run, tune
 from fixnorm.commands.app import app
 from fixnorm.commands.train import configured
 from fixnorm.training.tasks import task_of
@@ -127,7 +127,7 @@ def test_command(
     words: tuple[str, ...], ground: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ground)
-    monkeypatch.setattr(searching, "seconds_of_training", lambda *_, **__: 60.0)
+    monkeypatch.setattr(tune, "seconds_of_training", lambda *_, **__: 60.0)
     if unfinished(list(words)):
         parsed(list(words))
     else:

@@ -12,11 +12,10 @@ import pytest
 
 from fixnorm.commands import run
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.strategies import Entry
-from fixnorm.evidence.replay.summary import SettingResult, Spread, Summary, quantile
-from fixnorm.evidence.replay.table import table_of
-from fixnorm.evidence.replay.trace import Step, Trace
-from fixnorm.evidence.replay.work import Options, replay_all
+from fixnorm.evidence.replay.output import table_of
+from fixnorm.evidence.replay.replays import Options, replay_all
+from fixnorm.evidence.replay.strategies import Entry, Step, Trace
+from fixnorm.evidence.replay.summary import Spread, Summary, WorkloadResult, quantile
 
 Write = Callable[..., Path]
 CHEAP = "paper,unimodal,tpe,random,successive-halving"
@@ -84,7 +83,7 @@ def test_against_the_papers_plan_by_hand(write: Write) -> None:
     alpha, decay = Landscape.read(write(rising, axis="alpha")), Landscape.read(write(lower))
     paper = Summary(Entry("paper", alpha), (trace((1, 79), cost=7.6), trace((1, 70), cost=8.6)))
     other = Summary(Entry("gp", decay), (trace((1, 75), cost=9), trace((1, 69.7), cost=9)))
-    result = SettingResult("small", (alpha, decay), (paper, other))
+    result = WorkloadResult("small", (alpha, decay), (paper, other))
     assert result.best == 80
     assert result.plan_costs == {"paper": 8}
     assert result.near_paper(other) == 0.5  # 4 below, 0.3 below
@@ -103,7 +102,7 @@ def test_against_the_papers_plan_by_hand(write: Write) -> None:
     assert before.mean == pytest.approx((72 - 79 + 69.7 - 70) / 2)
     slow = Summary(other.entry, (trace((9, 75), cost=9), other.traces[1]))
     assert result.over_paper(slow, cost=8) is None
-    alone = SettingResult("small", (decay,), (other,))
+    alone = WorkloadResult("small", (decay,), (other,))
     assert alone.near_paper(other) is None
     assert alone.over_paper(other) is None
     table = table_of(result, replays=2)

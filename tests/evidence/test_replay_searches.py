@@ -10,15 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.draws import Draws
-from fixnorm.evidence.replay.halving import bracket_epochs, run_halving, rungs_of
-from fixnorm.evidence.replay.plans import run_plan, space_of
-from fixnorm.evidence.replay.samplers import run_sampler
-from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, entries_of, known, run
-from fixnorm.evidence.replay.trace import Tracker
-from fixnorm.tuning.plan import PAPER, SearchSpace, paper
-from fixnorm.tuning.unimodal import unimodal
+from fixnorm.evidence.landscapes import Landscape, NoisyLandscape
+from fixnorm.evidence.replay.strategies import (
+    STRATEGIES,
+    Entry,
+    Tracker,
+    bracket_epochs,
+    entries_of,
+    known,
+    run,
+    run_halving,
+    run_plan,
+    run_sampler,
+    rungs_of,
+    space_of,
+)
+from fixnorm.tuning.plan import PAPER, SearchSpace
 
 Write = Callable[..., Path]
 FOLDER = Path(__file__).parents[2] / "results" / "landscapes" / "fixnorm"
@@ -87,9 +94,9 @@ def test_a_plan_by_hand(write: Write) -> None:
     landscape = Landscape.read(file)
     assert space_of(landscape) == SearchSpace(lr_min=0.25, lr_max=4.0, alphas=(0.5, 1.0, 4.0))
     for replay in range(5):
-        draws = Draws(landscape, str(replay))
-        trace = run_plan(paper, draws)
-        assert trace == run_plan(paper, draws)
+        draws = NoisyLandscape(landscape, str(replay))
+        trace = run_plan("paper", draws)
+        assert trace == run_plan("paper", draws)
         assert (trace.cost, trace.trainings) == (7.0, 11)  # 5·0.2 + 5, and one alpha of two
         assert trace.end.accuracy == landscape.mean(trace.end.lr, trace.end.level)
         assert trace.end.accuracy <= landscape.best.accuracy == 60.5
@@ -98,7 +105,7 @@ def test_a_plan_by_hand(write: Write) -> None:
 def test_the_short_round_decides_the_range(write: Write) -> None:
     """Without noise: the best of the first round is lr 1, that of the second 1 as well."""
     file = write(hill, axis="alpha", levels=(0.5, 1.0), short=0.2, scale=0.9)
-    trace = run_plan(paper, Draws(Landscape.read(file), "0"))
+    trace = run_plan("paper", NoisyLandscape(Landscape.read(file), "0"))
     assert trace.at(1.0).lr == 1.0  # type: ignore[union-attr]
     assert (trace.end.lr, trace.end.accuracy) == (1.0, 60)
 
@@ -112,7 +119,7 @@ def test_a_short_training_may_win(write: Write) -> None:
         short=0.2,
         lower=-5.0,
     )
-    trace = run_plan(paper, Draws(Landscape.read(file), "0"))
+    trace = run_plan("paper", NoisyLandscape(Landscape.read(file), "0"))
     assert [step.level for step in trace.steps[-2:]] == [1.0, 0.5]
     assert (trace.end.lr, trace.end.accuracy) == (1.0, 60.5)
 
@@ -126,8 +133,8 @@ def test_the_faster_plan_on_recorded_trainings() -> None:
         landscape = Landscape.read(file)
         assert space_of(landscape) == PAPER
         for replay in range(200):
-            draws = Draws(landscape, str(replay), "recorded")
-            full, fast = run_plan(paper, draws), run_plan(unimodal, draws)
+            draws = NoisyLandscape(landscape, str(replay), "recorded")
+            full, fast = run_plan("paper", draws), run_plan("unimodal", draws)
             costs.append(fast.cost)
             near.append(fast.end.accuracy >= full.end.accuracy - 0.3)
     assert statistics.fmean(near) >= 0.95
@@ -148,7 +155,7 @@ def test_rungs_and_the_cost_of_a_bracket() -> None:
 
 def test_halving_by_hand(write: Write) -> None:
     landscape = Landscape.read(write(rising))  # 8 epochs: a bracket costs 16 of them, 2 T_max
-    trace = run_halving(Draws(landscape, "0"), budget=5, seed=3)
+    trace = run_halving(NoisyLandscape(landscape, "0"), budget=5, seed=3)
     assert (trace.cost, trace.trainings) == (4.0, 8)
     # lr of the eight points: every second number of the generator; the largest wins
     numbers = random.Random(3)
@@ -175,7 +182,7 @@ def test_halving_follows_the_curve_not_the_end(tmp_path: Path, write: Write) -> 
         landscape.seeds,
         crossing,
     )
-    trace = run_halving(Draws(crossed, "0"), budget=2, seed=3)
+    trace = run_halving(NoisyLandscape(crossed, "0"), budget=2, seed=3)
     numbers = random.Random(3)
     lrs = [0.25 * 16 ** [numbers.random(), numbers.random()][0] for _ in range(4)]
     assert trace.end.lr == pytest.approx(min(lrs))
@@ -184,10 +191,10 @@ def test_halving_follows_the_curve_not_the_end(tmp_path: Path, write: Write) -> 
 def test_what_halving_needs(write: Write) -> None:
     landscape = Landscape.read(write(rising))
     with pytest.raises(ValueError, match="budget of at least 2 T_max but got 1"):
-        run_halving(Draws(landscape, "0"), budget=1, seed=0)
+        run_halving(NoisyLandscape(landscape, "0"), budget=1, seed=0)
     single = Landscape.read(write(rising, epochs=1))
     with pytest.raises(ValueError, match="needs accuracies over epochs but small has one"):
-        run_halving(Draws(single, "0"), budget=9, seed=0)
+        run_halving(NoisyLandscape(single, "0"), budget=9, seed=0)
 
 
 # -- samplers --------------------------------------------------------------------------------------
@@ -197,8 +204,8 @@ def test_what_halving_needs(write: Write) -> None:
 @pytest.mark.parametrize("axis", ["weight_decay", "alpha"])
 def test_a_sampler(write: Write, name: str, axis: str) -> None:
     landscape = Landscape.read(write(rising, axis=axis))
-    trace = run_sampler(name, Draws(landscape, "0"), budget=12, seed=5)
-    assert trace == run_sampler(name, Draws(landscape, "0"), budget=12, seed=5)
+    trace = run_sampler(name, NoisyLandscape(landscape, "0"), budget=12, seed=5)
+    assert trace == run_sampler(name, NoisyLandscape(landscape, "0"), budget=12, seed=5)
     assert (trace.cost, trace.trainings) == (12.0, 12)
     assert 0.25 <= trace.end.lr <= 4
     # without noise the answer is the best point seen, so its truth never falls
@@ -210,7 +217,7 @@ def test_a_sampler(write: Write, name: str, axis: str) -> None:
 def test_the_gp_learns_where_it_is_good(write: Write) -> None:
     landscape = Landscape.read(write(rising))
     for seed in range(3):
-        trace = run_sampler("gp", Draws(landscape, "0"), budget=15, seed=seed)
+        trace = run_sampler("gp", NoisyLandscape(landscape, "0"), budget=15, seed=seed)
         assert trace.end.accuracy > 79.9
 
 

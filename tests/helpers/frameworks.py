@@ -83,9 +83,9 @@ def need_ray() -> Any:
     """As our engine imports it: what it prints is settled by the first import of a process."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed")
-    from fixnorm.tuning.engines import ray_tasks
+    from fixnorm.tuning import ray_engine
 
-    return ray_tasks._imported()
+    return ray_engine._imported()
 
 
 def fixed_of(optimizer: torch.optim.Optimizer) -> tuple[float, list[Tensor]]:

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fixnorm.tuning.record import State, StudyRecord, TrialRecord
+from fixnorm.tuning.trial import Result, Round, State, StudyRecord, Trial
 
 SPACE: dict[str, Any] = {
     "lr_min": 0.2,
@@ -24,7 +24,7 @@ START = 1_800_000_000.0
 CLASSES = 10
 
 
-def trial(key: str, **given: Any) -> TrialRecord:
+def trial(key: str, **given: Any) -> Trial:
     """A trained trial of full length, but for what is given."""
     fields: dict[str, Any] = {
         "number": 0,
@@ -37,17 +37,17 @@ def trial(key: str, **given: Any) -> TrialRecord:
         "seed": 0,
         "state": "trained",
     }
-    return TrialRecord(key=key, **{**fields, **given})
+    fields |= given
+    state = fields.pop("state")
+    ended = {f.name: fields.pop(f.name, None) for f in dataclasses.fields(Result)[1:]}
+    result = None if state == "running" else Result(state=state, **ended)
+    return Trial(key=key, **{**fields, "round": Round.read(fields["round"])}, result=result)
 
 
-def study(*trials: TrialRecord, **given: Any) -> StudyRecord:
+def study(*trials: Trial, **given: Any) -> StudyRecord:
     """A search of these trials, numbered in this order and ended one second after another."""
     numbered = tuple(
-        dataclasses.replace(
-            t,
-            number=place,
-            ended=t.ended if t.ended is not None or t.state == "running" else START + place,
-        )
+        dataclasses.replace(t, number=place, result=_ended(t, START + place))
         for place, t in enumerate(trials)
     )
     fields: dict[str, Any] = {
@@ -73,7 +73,7 @@ def paper_study(
     With ``lost``, the highest lr of round 1 diverges and the second of round 2 fails.
     """
     noise = random.Random(name)
-    trials: list[TrialRecord] = []
+    trials: list[Trial] = []
 
     def add(
         slot: str, title: str, index: int, lr: float, alpha: float, fraction: float, state: State
@@ -185,7 +185,7 @@ def write_runs(study: StudyRecord, epochs: int) -> None:
         (run.folder / "result.json").write_text(json.dumps({"accuracy": run.accuracy}))
 
 
-def _row(run: TrialRecord, epoch: int, epochs: int) -> dict[str, Any]:
+def _row(run: Trial, epoch: int, epochs: int) -> dict[str, Any]:
     done = epoch / epochs
     noise = random.Random(f"{run.key} {epoch}")
     final = run.accuracy if run.accuracy is not None else 10.0
@@ -219,7 +219,13 @@ def _accuracy(lr: float, alpha: float, fraction: float) -> float:
     return 67.4 - 14 * short - 2.2 * math.log(lr / peak) ** 2 + 0.5 * math.log2(alpha / 0.5)
 
 
-def _told(state: State, accuracy: float, source: TrialRecord | None) -> float | None:
+def _ended(trial: Trial, at: float) -> Result | None:
+    if trial.result is None or trial.ended is not None:
+        return trial.result
+    return dataclasses.replace(trial.result, ended=at)
+
+
+def _told(state: State, accuracy: float, source: Trial | None) -> float | None:
     if state == "free":
         assert source is not None
         return source.accuracy

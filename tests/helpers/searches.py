@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
+from fixnorm.tuning.trial import StudyRecord
 
 SMALL = (
     *("--set", "epochs=2", "--set", "warmup_epochs=0", "--set", "train_per_class=40"),

@@ -56,13 +56,13 @@ class Steps(View):
         self.lr: list[float] = []
         self.loss: list[float] = []
 
-    def wants_figures(self) -> bool:
+    def wants_numbers(self) -> bool:
         return True
 
-    def step(self, step: int, figures: Mapping[str, float] | None) -> None:
-        assert figures is not None
-        self.lr.append(figures["lr"])
-        self.loss.append(figures["loss"])
+    def step(self, step: int, numbers: Mapping[str, float] | None) -> None:
+        assert numbers is not None
+        self.lr.append(numbers["lr"])
+        self.loss.append(numbers["loss"])
 
 
 def rows_of(out: Path) -> list[dict[str, str]]:

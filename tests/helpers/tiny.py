@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from fixnorm.evidence import scales
-from fixnorm.evidence.setting import Ranges, Setting
+from fixnorm.evidence.scales import Ranges, Workload
 from fixnorm.tuning.plan import SearchSpace
 
 
-def setting(**changes: Any) -> Setting:
-    return Setting(
+def setting(**changes: Any) -> Workload:
+    return Workload(
         name="digits",
         recipe="digits",
         changes={"epochs": 2, "warmup_epochs": 0.5, "train_per_class": 40, **changes},

@@ -13,7 +13,7 @@ import typer
 
 from fixnorm import recipes
 from fixnorm.commands import app as application
-from fixnorm.commands import searching
+from fixnorm.commands import tune
 from fixnorm.tuning import estimate
 from helpers.promise import answered, check_line, refused
 
@@ -110,10 +110,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("FIXNORM_DATA", raising=False)
     monkeypatch.setattr(estimate, "_MEASURED", 0.0)
     monkeypatch.setattr("fixnorm.commands.train.run_training", pretend)
-    monkeypatch.setattr("fixnorm.evidence.replay.work.replay_all", pretend)
-    monkeypatch.setattr("fixnorm.commands.reproducing.announce", pretend)
+    monkeypatch.setattr("fixnorm.evidence.replay.replays.replay_all", pretend)
+    monkeypatch.setattr("fixnorm.commands.reproduce.announce", pretend)
     for name in ("searched", "centred"):
-        monkeypatch.setattr(searching, name, pretend)
+        monkeypatch.setattr(tune, name, pretend)
     return tmp_path
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import fixnorm
 from fixnorm.data import DataError
-from fixnorm.data.coco_file import read_coco_file
+from fixnorm.data.coco import read_coco_file
 from fixnorm.models.backbones import load_backbone
 from fixnorm.report import drawing
 from fixnorm.report.curves import read_curves
@@ -110,9 +110,9 @@ def _drawn_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
             panel.axes(drawing.Figure())
         return b"a picture"
 
-    for module in ("evidence", "evidence.replay", "report"):
-        monkeypatch.setattr(f"fixnorm.{module}.write.png", drawn)
-    monkeypatch.setattr("fixnorm.report.document.svg", lambda panel, prefix: "<svg></svg>")
+    for module in ("evidence.record", "evidence.replay.output", "report.write"):
+        monkeypatch.setattr(f"fixnorm.{module}.png", drawn)
+    monkeypatch.setattr("fixnorm.report.html.svg", lambda panel, prefix: "<svg></svg>")
 
 
 def kept(answer: Answer, *, chatty: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fixnorm.integrations.scalars import scalars
+from fixnorm.integrations import scalars
 from fixnorm.telemetry import Figures, GroupFigures, HeadFigures, WeightFigures
 
 GROUP = GroupFigures(

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.models.backbones import load_backbone
-from fixnorm.models.base_oc import BaseOC, ObjectContext
 from fixnorm.models.detectors import CLASSIFIER, create_detector
-from fixnorm.models.segmenters import create_segmenter
+from fixnorm.models.segmenters import BaseOC, ObjectContext, create_segmenter
 
 
 def small_oc(classes: int = 5) -> nn.Module:

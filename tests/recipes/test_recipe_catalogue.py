@@ -9,7 +9,7 @@ import pytest
 from fixnorm import recipes
 from fixnorm.data.transforms import policy
 from fixnorm.methods import MethodName
-from fixnorm.recipes.cost import cost
+from fixnorm.recipes import cost
 from fixnorm.training.tasks import recipe_from_dict
 
 METHODS = get_args(MethodName)

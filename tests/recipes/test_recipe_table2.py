@@ -6,7 +6,7 @@ import pytest
 
 from fixnorm import recipes
 from fixnorm.methods import MethodName
-from fixnorm.recipes.cost import cost
+from fixnorm.recipes import cost
 
 # name: epochs, top-1, top-1 (ref.), params in M, multiply-adds in M, lr, alpha
 TABLE_2 = {

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fixnorm.report.curve_figures import PAGE_POINTS, curve_figures, read_runs
-from fixnorm.report.curves import read_curves, thinned
+from fixnorm.report.curves import PAGE_POINTS, curve_figures, read_curves, read_runs, thinned
 from fixnorm.report.drawing import Drawing, png, svg
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.style import apart
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import Result, StudyRecord
 from helpers.records import baseline_study, paper_study, study, trial
 
 HEADER = "epoch,step,train_loss,val_accuracy\n"
@@ -80,9 +79,9 @@ def test_a_free_point_is_hollow(tmp_path: Path) -> None:
 
     record = paper_study(tmp_path)
     assert hollow(record) == 3
+    as_trained = Result(accuracy=50.0)
     trained = tuple(
-        dataclasses.replace(t, state="trained", source=None) if t.state == "free" else t
-        for t in record.trials
+        dataclasses.replace(t, result=as_trained) if t.state == "free" else t for t in record.trials
     )
     assert hollow(dataclasses.replace(record, trials=trained)) == 0
 

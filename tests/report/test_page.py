@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixnorm.report import write_report
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 from helpers.records import SPACE, baseline_study, paper_study, study, trial
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -229,15 +229,21 @@ def test_a_running_search_with_a_half_written_file(tmp_path: Path) -> None:
     for path in missing.folder.iterdir():
         path.unlink()
     for place in (5, 6):
-        trials[place] = dataclasses.replace(
-            trials[place], state="running", accuracy=None, seconds=None, ended=None
-        )
+        trials[place] = dataclasses.replace(trials[place], result=None)
     page = read([dataclasses.replace(record, trials=tuple(trials))], tmp_path)
     assert "The best so far is lr" in page.text
     assert "The search is still running." in page.text
     assert "5 trained, 2 running" in page.text
     assert "study-1-cifar10-small-curves-lr-round-2" in figures(page)
     assert "study-1-cifar10-small-progress" not in figures(page)  # no full-length training yet
+
+
+def test_a_slot_none_of_whose_seeds_has_ended(tmp_path: Path) -> None:
+    trials = [trial(f"a{k}", seed=k, accuracy=50.0 + k) for k in range(2)]
+    trials += [trial(f"b{k}", seed=k, index=1, lr=2.0, state="running") for k in range(2)]
+    page = read([study(*trials)], tmp_path)
+    row = next(cells for _, cells in page.rows if cells[1:2] == ["lr 2, alpha 0.5"])
+    assert row[3:] == ["0 of 2", "", "", "", "running"]
 
 
 def test_a_stopped_search_says_how_it_goes_on(tmp_path: Path) -> None:

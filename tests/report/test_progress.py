@@ -8,19 +8,26 @@ from typing import Any
 import pytest
 
 from fixnorm.report.notes import notes
-from fixnorm.report.progress import answer, cost_to_reach, judge, longest, progress, stage
-from fixnorm.report.slots import slots_of
-from fixnorm.report.space import announced
-from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.report.summary import (
+    announced,
+    answer,
+    cost_to_reach,
+    judge,
+    longest,
+    progress,
+    slots_of,
+    stage,
+)
+from fixnorm.tuning.trial import StudyRecord, Trial
 from helpers.records import SPACE, START, study, trial
 
 
-def short(index: int, accuracy: float | None, **given: Any) -> TrialRecord:
+def short(index: int, accuracy: float | None, **given: Any) -> Trial:
     fields = {"round": "lr round 1", "fraction": 0.2, "index": index, "accuracy": accuracy}
     return trial(f"lr1-{index}-seed{given.get('seed', 0)}", **{**fields, **given})
 
 
-def full(index: int, accuracy: float | None, **given: Any) -> TrialRecord:
+def full(index: int, accuracy: float | None, **given: Any) -> Trial:
     fields = {"round": "lr round 2", "index": index, "accuracy": accuracy, "lr": 0.2 + index}
     return trial(f"lr2-{index}-seed{given.get('seed', 0)}", **{**fields, **given})
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fixnorm.evidence.shown.shown import at_least, greater
+from fixnorm.evidence.experiment import at_least, greater
 from fixnorm.report.statistics import mean_of, paired
 
 

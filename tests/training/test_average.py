@@ -12,7 +12,7 @@ from torch.optim.swa_utils import update_bn
 
 from fixnorm.training import changed
 from fixnorm.training.checkpoint import read
-from fixnorm.training.rebuild import rebuild
+from fixnorm.training.weights import rebuild
 from helpers.processes import train_under_torchrun
 from helpers.small_nets import true_norm
 from helpers.small_runs import digits, small, trained, weights_of

@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from fixnorm.data import DetectionBatch, Target
 from fixnorm.mcbr import mean_cross_boundary_risk
-from fixnorm.training.overlays import boxes_overlay, pixels_overlay
-from fixnorm.training.tasks import Part, task_of
-from fixnorm.training.tasks.risk import AnchorRisk, PixelRisk, patches
+from fixnorm.training.tasks import Part, estimates_of, task_of
+from fixnorm.training.tasks.dense import patches
+from fixnorm.training.tasks.detection import AnchorRisk, boxes_overlay
+from fixnorm.training.tasks.segmentation import PixelRisk, pixels_overlay
 from helpers.dense_runs import detector, segmenter
 
 CPU = torch.device("cpu")
@@ -51,7 +52,7 @@ def test_the_losses_of_boxes_are_focal_and_smooth_l1() -> None:
     task = task_of(detector())
     torch.manual_seed(0)
     model = task.network(2, 3).train()
-    part = task.example(2, CPU)
+    part = estimates_of(detector()).example(2, CPU)
     for target in part.inputs[1]:
         target["labels"] = target["labels"] % 2
     kept: dict[str, Tensor] = {}

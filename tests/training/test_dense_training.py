@@ -20,12 +20,12 @@ from fixnorm.methods import MethodName
 from fixnorm.models.detectors import CLASSIFIER
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
-from fixnorm.training.evaluate import evaluate
 from fixnorm.training.export import export
-from fixnorm.training.rebuild import rebuild
-from fixnorm.training.setup import build
+from fixnorm.training.measurements import evaluate
+from fixnorm.training.setup import Passes, build
 from fixnorm.training.tasks import task_of
 from fixnorm.training.view import View
+from fixnorm.training.weights import rebuild
 from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
 from helpers.processes import train_under_torchrun
 from helpers.runs import Nursery, Outcome, nursery, same, steps_saved, until
@@ -67,16 +67,9 @@ def scored(recipe: Recipe, model: torch.nn.Module, data: Path) -> float:
     task = task_of(recipe)
     opened = task.open(data)
     try:
-        found = evaluate(
-            task,
-            model,
-            None,
-            opened.val.eval_batches(batch_size=1),
-            task.scorer(opened, ALONE.device),
-            ALONE,
-            torch.autocast("cpu", enabled=False),
-            torch.contiguous_format,
-        )
+        batches = opened.val.eval_batches(batch_size=1)
+        scorer = task.scorer(opened, ALONE.device)
+        found = evaluate(Passes(task, ALONE), model, batches, scorer)
     finally:
         opened.close()
     return found.score.value

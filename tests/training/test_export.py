@@ -29,9 +29,9 @@ from fixnorm.layers import is_capped, is_scaled
 from fixnorm.models import create, find_head
 from fixnorm.training import export as export_module
 from fixnorm.training.export import Exported, export
-from fixnorm.training.rebuild import open_run, rebuild
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import recipe_from_dict
+from fixnorm.training.weights import open_run, rebuild
 
 METHODS = ("weight-decay", "algorithm1", "wn-fc", "fixnorm")
 
@@ -331,7 +331,7 @@ def test_a_model_that_torch_cannot_export_to_onnx(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in = Branches().eval()
-    monkeypatch.setattr("fixnorm.training.rebuild.FinishedRun.model", lambda _: stand_in)
+    monkeypatch.setattr("fixnorm.training.weights.FinishedRun.model", lambda _: stand_in)
     with pytest.raises(ValueError, match="torch cannot export resnet8-s2 to ONNX") as caught:
         export(run, onnx=True)
     assert "\n" not in str(caught.value)
@@ -483,7 +483,7 @@ def test_onnx_may_differ_by_rounding_and_no_more(
     wrong_by: float, written: bool, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Cancels().eval()
-    monkeypatch.setattr("fixnorm.training.rebuild.FinishedRun.model", lambda _: model)
+    monkeypatch.setattr("fixnorm.training.weights.FinishedRun.model", lambda _: model)
 
     def another_runtime(_: bytes, images: Tensor) -> Tensor:
         return outputs(copy.deepcopy(model).double(), images.double()) + wrong_by

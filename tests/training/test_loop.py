@@ -22,10 +22,10 @@ from fixnorm.norm import weight_norms
 from fixnorm.training import changed, loop, train
 from fixnorm.training.checkpoint import read
 from fixnorm.training.distributed import World
-from fixnorm.training.rebuild import rebuild
 from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 from fixnorm.training.view import ProgressView, View
+from fixnorm.training.weights import rebuild
 from helpers.processes import train_under_torchrun
 from helpers.small_nets import true_norm
 from helpers.small_runs import (
@@ -323,7 +323,7 @@ def test_two_processes_count_every_validation_image_once(two_processes: Path) ->
 def test_the_bar_shows_loss_accuracy_lr_speed_and_time_left(tmp_path: Path) -> None:
     text = io.StringIO()
     view = ProgressView(Console(file=text, force_terminal=True, width=160, color_system=None))
-    view.wants_figures = lambda: True  # type: ignore[method-assign]
+    view.wants_numbers = lambda: True  # type: ignore[method-assign]
     trained(small(lr=0.5), tmp_path / "run", view)
     shown = text.getvalue()
     result = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -11,7 +11,7 @@ import torch
 
 from fixnorm.training import changed
 from fixnorm.training.checkpoint import read
-from fixnorm.training.rebuild import rebuild
+from fixnorm.training.weights import rebuild
 from helpers.small_runs import (
     NO_BATCH_STATISTICS,
     Steps,

@@ -265,7 +265,8 @@ def test_a_scale_counts_by_its_size_whatever_its_sign() -> None:
     model = torch.nn.Sequential(fixnorm.FixNormLinear(3, 4, alpha=1.0))
     with torch.no_grad():
         model[0].g.fill_(-3.0)
-    trainee = Trainee(model, model, None, None, [], ("0",), None)  # type: ignore[arg-type]
+    parts: Any = dict.fromkeys(("passes", "optimizer", "handle", "scaler"))
+    trainee = Trainee(model=model, forward=model, conv=[], heads=("0",), **parts)
     assert float(trainee.relative_scale()) == 1.5
 
 

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from fixnorm import recipes
 from fixnorm.data import DataSettings
 from fixnorm.training import ClassificationRecipe, Recipe, SegmentationRecipe
-from fixnorm.training.recipe import Timetable, changed, parsed_settings
+from fixnorm.training.recipe import changed, parsed_settings
+from fixnorm.training.schedule import Timetable
 from fixnorm.training.tasks import recipe_from_dict
 
 LEAST: dict[str, Any] = {
@@ -24,6 +25,7 @@ LEAST: dict[str, Any] = {
     "alpha": 2.0,
     "epochs": 10,
 }
+DENSE = {"task": "segmentation", "name": "s", "model": "m", "lr": 1, "alpha": 1, "iterations": 9}
 
 
 def recipe(**fields: Any) -> Recipe:
@@ -87,11 +89,18 @@ def test_every_data_setting_is_a_field_or_the_commands() -> None:
         ({"seed": -1}, "seed: Input should be greater than or equal to 0 but got -1"),
         ({"mean": "red"}, "mean: numbers with commas between but got 'red'"),
         ({"learning_rate": 1}, "a recipe has no field 'learning_rate'"),
+        # what the data package refuses is refused with the recipe
+        ({"padding": -1}, "^padding must be at least 0 but got -1"),
+        ({"classes": 0}, "^classes must be at least 1 but got 0"),
+        ({"min_scale": 2}, r"^min_scale must be in \(0, 1\] but got 2"),
+        ({"train_crop": "five"}, "train_crop: Input should be 'none', 'pad' or 'random-resized'"),
+        (DENSE | {"crop": (0, 8)}, r"^crop must be a side or .* but got \(0, 8\)"),
+        (DENSE | {"scale": (2, 1)}, r"^scale must be \(lowest, highest\) above 0 but got \(2"),
     ],
 )
 def test_a_wrong_field_is_one_line(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        recipe(**fields)
+        recipe_from_dict(fields) if "task" in fields else recipe(**fields)
     assert "\n" not in str(caught.value)
 
 

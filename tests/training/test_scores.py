@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fixnorm.training.distributed import World
-from fixnorm.training.scores.average_precision import average_precision
-from fixnorm.training.scores.miou import MeanIoU
+from fixnorm.training.tasks.detection import average_precision
+from fixnorm.training.tasks.segmentation import MeanIoU
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import optuna
 import pytest
 
-from fixnorm.tuning.job import Ended
-from fixnorm.tuning.sources import SamplerSource
+from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import SamplerStrategy
 from fixnorm.tuning.study import Study
+from fixnorm.tuning.trial import Result
 
 SAMPLERS = ["gp", "tpe", "random"]
 
@@ -32,19 +32,18 @@ def searched(folder: Path, strategy: SamplerStrategy, *, stop_after: int = 10**6
         folder=folder,
         sampler=strategy.sampler(),
     ) as study:
-        source = strategy.source(study)
-        assert isinstance(source, SamplerSource)
+        search = Search(strategy, study)
         done = 0
-        while jobs := source.next(1, ()):
-            (job,) = jobs
+        while trials := search.ask():
+            (trial,) = trials
             if done == stop_after:
                 return None
-            assert job.weight_decay is not None
-            value = accuracy(job.lr, job.weight_decay)
-            if job.lr > 2.5:
-                study.end(job, Ended(state="diverged", reason="too large"))
+            assert trial.weight_decay is not None
+            value = accuracy(trial.lr, trial.weight_decay)
+            if trial.lr > 2.5:
+                search.tell(trial, Result(state="diverged", reason="too large"))
             else:
-                study.end(job, Ended(state="trained", accuracy=value))
+                search.tell(trial, Result(state="trained", accuracy=value))
             done += 1
         return study
 

@@ -14,17 +14,15 @@ from pathlib import Path
 import pytest
 
 from fixnorm import recipes
-from fixnorm.tuning.driver import search
-from fixnorm.tuning.engines import Refused, Unfinished
-from fixnorm.tuning.engines.local import LocalEngine, _shares, cores, default_workers
-from fixnorm.tuning.engines.process import leashed
-from fixnorm.tuning.job import Job
+from fixnorm.system.process import leashed
+from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engine import Refused, Unfinished
+from fixnorm.tuning.local_engine import LocalEngine, _shares, cores, default_workers
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.record import StudyRecord, TrialRecord
-from fixnorm.tuning.run import TrialRuns
-from fixnorm.tuning.search import RecipeSearch
+from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
+from fixnorm.tuning.trial import Round, StudyRecord, Trial
 from helpers.small_disk import small_disk
 
 TRAINS = """
@@ -45,9 +43,13 @@ class Programs(TrialRuns):
 
     program: str
 
-    def command(self, job: Job) -> list[str]:
+    def command(self, trial: Trial) -> list[str]:
         """The program, with the run's folder, lr and recipe."""
-        given = (str(self.folder_of(job)), str(job.lr), json.dumps(self.recipe_of(job).to_dict()))
+        given = (
+            str(self.folder_of(trial)),
+            str(trial.lr),
+            json.dumps(self.recipe_of(trial).to_dict()),
+        )
         return [sys.executable, "-c", TRAINS + self.program, *given]
 
 
@@ -55,16 +57,16 @@ class Heard:
     def __init__(self) -> None:
         self.words: list[str] = []
 
-    def started(self, job: Job) -> None:
+    def started(self, trial: Trial) -> None:
         pass
 
-    def died(self, job: Job, reason: str) -> None:
-        self.words.append(f"{job.key} {reason}")
+    def died(self, trial: Trial, reason: str) -> None:
+        self.words.append(f"{trial.key} {reason}")
 
-    def ended(self, record: TrialRecord) -> None:
-        self.words.append(f"{record.key} {record.state}")
+    def ended(self, trial: Trial) -> None:
+        self.words.append(f"{trial.key} {trial.state}")
 
-    def tick(self, progress: dict[Job, float]) -> None:
+    def tick(self, progress: dict[Trial, float]) -> None:
         pass
 
 
@@ -82,9 +84,9 @@ def searched(tmp_path: Path, program: str) -> tuple[StudyRecord, Heard]:
     of_runs = RecipeSearch(
         strategy=PlanStrategy(space=space), runs=runs, storage=Storage.in_folder(tmp_path)
     )
-    with of_runs.owned() as (study, source):
-        search(study, source, LocalEngine(runs, workers=2), heard)
-        return study.record(), heard
+    with of_runs.owned() as search:
+        drive(search, LocalEngine(runs, workers=2), heard)
+        return search.ledger.record(), heard
 
 
 def test_results_become_values(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_each_trial_sees_its_own_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
         program="(out / 'gpu').write_text(os.environ['CUDA_VISIBLE_DEVICES']); finish()",
     )
     engine = LocalEngine(runs, workers=2, gpus=2)
-    jobs = [Job(key=f"job{i}", round="points", index=i, lr=1.0) for i in range(2)]
+    jobs = [Trial(key=f"job{i}", round=Round("points"), index=i, lr=1.0) for i in range(2)]
     for job in jobs:
         engine.start(job)
     ended = 0
@@ -221,7 +223,7 @@ def test_a_trial_that_somebody_has_stopped_leaves_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is woken: asleep it would be waited for in vain, and then killed."""
-    monkeypatch.setattr("fixnorm.tuning.engines.process.GRACE", 600.0)
+    monkeypatch.setattr("fixnorm.system.process.GRACE", 600.0)
     program = (
         "import signal, time\n"
         "def leave(*_): (out / 'left').touch(); os._exit(143)\n"
@@ -232,7 +234,7 @@ def test_a_trial_that_somebody_has_stopped_leaves_all_the_same(
     digits = recipes.get("digits")
     runs = Programs(recipe=digits, settings=(), data=None, folder=tmp_path, program=program)
     engine = LocalEngine(runs, workers=1)
-    engine.start(Job(key="job", round="points", index=0, lr=1.0))
+    engine.start(Trial(key="job", round=Round("points"), index=0, lr=1.0))
     pid = tmp_path / "job" / "pid"
     while not pid.exists() or not pid.read_text():
         time.sleep(0.01)
@@ -248,7 +250,7 @@ def test_command_and_recipe_agree(tmp_path: Path) -> None:
     runs = TrialRuns(
         recipe=recipes.get("resnet50d-120"), settings=("workers=4",), data=None, folder=tmp_path
     )
-    job = Job(key="lr1-0-seed1", round="lr round 1", index=0, lr=0.8, alpha=0.5, fraction=0.2)
+    job = Trial(key="lr1-0-seed1", round=Round("lr"), index=0, lr=0.8, alpha=0.5, fraction=0.2)
     recipe = runs.recipe_of(job)
     assert (recipe.epochs, recipe.warmup_epochs, recipe.lr, recipe.alpha) == (24, 4.0, 0.8, 0.5)
     words = runs.command(job)
@@ -259,7 +261,7 @@ def test_command_and_recipe_agree(tmp_path: Path) -> None:
 
 def test_a_short_training_keeps_three_quarters_after_warm_up(tmp_path: Path) -> None:
     runs = TrialRuns(recipe=recipes.get("digits"), settings=(), data=None, folder=tmp_path)
-    job = Job(key="x", round="lr round 1", index=0, lr=0.8, alpha=0.5, fraction=0.2)
+    job = Trial(key="x", round=Round("lr"), index=0, lr=0.8, alpha=0.5, fraction=0.2)
     recipe = runs.recipe_of(job)
     assert (recipe.epochs, recipe.warmup_epochs) == (3, 0.75)
 

@@ -9,26 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixnorm.tuning.plan import (
-    PAPER,
-    Advice,
-    Outcome,
-    SearchSpace,
-    Slot,
-    Trial,
-    paper,
-    uniform_split,
-)
+from fixnorm.tuning.plan import PAPER, Advice, SearchSpace, paper, uniform_split
+from fixnorm.tuning.trial import Result, Trial
 from fixnorm.tuning.unimodal import cannot_win, unimodal
 
 Plan = Callable[..., Advice]
-Found = Callable[[Trial], Outcome]
+Found = Callable[[Trial], Result]
 PLANS = [paper, unimodal]
 
 
-def run(plan: Plan, space: SearchSpace, found: Found) -> tuple[Advice, dict[Trial, Outcome], list]:
+def run(plan: Plan, space: SearchSpace, found: Found) -> tuple[Advice, dict[Trial, Result], list]:
     """The whole search; also the trials that were trained, in order."""
-    outcomes: dict[Trial, Outcome] = {}
+    outcomes: dict[Trial, Result] = {}
     trained: list[Trial] = []
     while True:
         advice = plan(space, outcomes)
@@ -41,8 +33,8 @@ def run(plan: Plan, space: SearchSpace, found: Found) -> tuple[Advice, dict[Tria
             trained.append(trial)
 
 
-def of(accuracy: Callable[[Slot], float]) -> Found:
-    return lambda trial: Outcome(accuracy(trial.slot))
+def of(accuracy: Callable[[Trial], float]) -> Found:
+    return lambda trial: Result(accuracy=accuracy(trial.slot))
 
 
 # -- the paper's numbers ---------------------------------------------------------------------------
@@ -75,7 +67,7 @@ COCO = SearchSpace(lr_min=0.005, lr_max=0.1)
     ],
 )
 def test_second_round(space: SearchSpace, winner: float, second: list[float]) -> None:
-    first = {t: Outcome(float(t.slot.lr == winner)) for t in paper(space, {}).train}
+    first = {t: Result(accuracy=float(t.slot.lr == winner)) for t in paper(space, {}).train}
     assert [trial.slot.lr for trial in paper(space, first).train] == second
 
 
@@ -99,8 +91,8 @@ PRINTED = [
 
 @pytest.mark.parametrize(("space", "first", "lr", "alpha"), PRINTED)
 def test_the_papers_answers(space: SearchSpace, first: float, lr: float, alpha: float) -> None:
-    def accuracy(slot: Slot) -> float:
-        if slot.round == 0:
+    def accuracy(slot: Trial) -> float:
+        if slot.round.number == 0:
             return 50.0 - abs(slot.lr - first)
         return 70.0 - abs(slot.lr - lr) - 0.1 * abs(math.log2(slot.alpha / alpha))
 
@@ -111,13 +103,13 @@ def test_the_papers_answers(space: SearchSpace, first: float, lr: float, alpha: 
 
 
 def test_alpha_round_is_at_the_best_lr_and_begins_with_the_largest() -> None:
-    outcomes: dict[Trial, Outcome] = {}
+    outcomes: dict[Trial, Result] = {}
     for _ in range(2):
         for trial in paper(PAPER, outcomes).train:
-            outcomes[trial] = Outcome(60 - abs(trial.slot.lr - 0.8))
+            outcomes[trial] = Result(accuracy=60 - abs(trial.slot.lr - 0.8))
     advice = paper(PAPER, outcomes)
     assert [(t.slot.lr, t.slot.alpha, t.slot.fraction) for t in advice.train] == [(0.8, 16.0, 1.0)]
-    outcomes[advice.train[0]] = Outcome(60.0)
+    outcomes[advice.train[0]] = Result(accuracy=60.0)
     assert [t.slot.alpha for t in paper(PAPER, outcomes).train] == [1.0, 2.0, 4.0, 8.0]
 
 
@@ -129,16 +121,16 @@ def test_ties_go_to_the_lower_lr_and_the_smaller_alpha() -> None:
 
 def test_a_short_training_may_win() -> None:
     """Line 6 of Algorithm 4 compares over all rounds."""
-    advice, _, trained = run(paper, PAPER, of(lambda s: 80.0 if s.round == 0 else 70.0))
+    advice, _, trained = run(paper, PAPER, of(lambda s: 80.0 if s.round.number == 0 else 70.0))
     assert advice.answer is not None
     assert advice.answer.lr == 0.8
-    assert {t.slot.lr for t in trained if t.slot.round == 2} == {0.8}
+    assert {t.slot.lr for t in trained if t.slot.round.number == 2} == {0.8}
 
 
 def test_three_rounds() -> None:
     space = SearchSpace(fractions=(0.1, 0.3, 1.0), splits=3, alphas=(1.0, 2.0))
-    advice, _, trained = run(paper, space, of(lambda slot: -slot.lr + 100 * slot.round))
-    assert [len([t for t in trained if t.slot.round == r]) for r in range(4)] == [3, 3, 3, 1]
+    advice, _, trained = run(paper, space, of(lambda slot: -slot.lr + 100 * slot.round.number))
+    assert [len([t for t in trained if t.slot.round.number == r]) for r in range(4)] == [3, 3, 3, 1]
     assert space.cost == pytest.approx(3 * 1.4 + 1)
     assert advice.answer is not None
     assert advice.answer.lr == 0.2
@@ -159,8 +151,10 @@ def test_a_training_without_a_number_closes_its_slot(plan: Plan, bad: float) -> 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_when_a_whole_round_fails_the_next_one_is_below_it(plan: Plan) -> None:
-    advice, _, trained = run(plan, PAPER, of(lambda s: math.nan if s.round == 0 else 50 + s.lr))
-    assert {t.slot.lr for t in trained if t.slot.round == 1} <= {0.2, 0.35, 0.5, 0.65, 0.8}
+    advice, _, trained = run(
+        plan, PAPER, of(lambda s: math.nan if s.round.number == 0 else 50 + s.lr)
+    )
+    assert {t.slot.lr for t in trained if t.slot.round.number == 1} <= {0.2, 0.35, 0.5, 0.65, 0.8}
     assert advice.answer is not None
     assert advice.answer.lr == 0.8
 
@@ -180,10 +174,10 @@ def test_the_mean_over_seeds_decides() -> None:
     assert space.trainings == 30
     assert space.cost == 22
 
-    def found(trial: Trial) -> Outcome:
+    def found(trial: Trial) -> Result:
         if trial.slot.lr == 0.8:
-            return Outcome([90.0, 50.0][trial.seed])  # the best single training, mean 70
-        return Outcome(71.0 if trial.slot.lr == 1.4 else 60.0)
+            return Result(accuracy=[90.0, 50.0][trial.seed])  # the best single training, mean 70
+        return Result(accuracy=71.0 if trial.slot.lr == 1.4 else 60.0)
 
     advice, _, trained = run(paper, space, found)
     assert len(trained) == 30
@@ -192,9 +186,9 @@ def test_the_mean_over_seeds_decides() -> None:
 
 
 def test_one_failed_seed_closes_the_slot() -> None:
-    def found(trial: Trial) -> Outcome:
+    def found(trial: Trial) -> Result:
         bad = trial.slot.lr == 0.8 and trial.seed == 1
-        return Outcome(math.nan if bad else 90.0 if trial.slot.lr == 0.8 else 60.0)
+        return Result(accuracy=math.nan if bad else 90.0 if trial.slot.lr == 0.8 else 60.0)
 
     advice, _, _ = run(paper, SearchSpace(seeds=2), found)
     assert advice.answer is not None
@@ -208,12 +202,12 @@ def test_one_failed_seed_closes_the_slot() -> None:
 def test_caps_that_were_never_met_are_free(plan: Plan) -> None:
     """g/√C reaches 1.5 when it is let: alphas 2, 4, 8 and 16 are one training."""
 
-    def found(trial: Trial) -> Outcome:
+    def found(trial: Trial) -> Result:
         alpha = trial.slot.alpha
-        return Outcome(70.0 + min(alpha, 1.5), largest_scale=min(1.5, 1.1 * alpha))
+        return Result(accuracy=70.0 + min(alpha, 1.5), largest_scale=min(1.5, 1.1 * alpha))
 
     advice, outcomes, trained = run(plan, PAPER, found)
-    in_alpha_round = [t.slot.alpha for t in trained if t.slot.round == 2]
+    in_alpha_round = [t.slot.alpha for t in trained if t.slot.round.number == 2]
     assert in_alpha_round == [16.0, 1.0]
     for trial, outcome in outcomes.items():
         assert outcome == found(trial)
@@ -222,28 +216,30 @@ def test_caps_that_were_never_met_are_free(plan: Plan) -> None:
 
 
 def test_a_cap_that_was_met_is_not_free() -> None:
-    _, _, trained = run(paper, PAPER, lambda t: Outcome(70.0, largest_scale=t.slot.alpha))
+    _, _, trained = run(paper, PAPER, lambda t: Result(accuracy=70.0, largest_scale=t.slot.alpha))
     assert len(trained) == 15
 
 
 def test_unknown_scales_are_trained() -> None:
-    _, _, trained = run(paper, PAPER, lambda t: Outcome(70.0))
+    _, _, trained = run(paper, PAPER, lambda t: Result(accuracy=70.0))
     assert len(trained) == 15
 
 
 def test_when_the_smallest_cap_was_never_met_the_alpha_round_is_free() -> None:
-    _, outcomes, trained = run(paper, PAPER, lambda t: Outcome(t.slot.lr, largest_scale=0.4))
+    _, outcomes, trained = run(
+        paper, PAPER, lambda t: Result(accuracy=t.slot.lr, largest_scale=0.4)
+    )
     assert len(trained) == 10
     assert len(outcomes) == 15
 
 
 def test_each_seed_has_its_own_free_slots() -> None:
-    def found(trial: Trial) -> Outcome:
+    def found(trial: Trial) -> Result:
         limit = [1.5, 3.0][trial.seed]
-        return Outcome(70.0, largest_scale=min(limit, trial.slot.alpha))
+        return Result(accuracy=70.0, largest_scale=min(limit, trial.slot.alpha))
 
     _, _, trained = run(paper, SearchSpace(seeds=2), found)
-    in_alpha_round = sorted((t.seed, t.slot.alpha) for t in trained if t.slot.round == 2)
+    in_alpha_round = sorted((t.seed, t.slot.alpha) for t in trained if t.slot.round.number == 2)
     assert in_alpha_round == [(0, 1.0), (0, 16.0), (1, 1.0), (1, 2.0), (1, 16.0)]
 
 
@@ -274,7 +270,7 @@ def landscapes(draw: st.DrawFn) -> tuple[SearchSpace, Found, float]:
     left, right = draw(st.floats(1.0, 50.0)), draw(st.floats(1.0, 50.0))
     curved = draw(st.booleans())
 
-    def accuracy(slot: Slot) -> float:
+    def accuracy(slot: Trial) -> float:
         peak = short if slot.fraction < 1 else long
         far = abs(slot.lr - peak) / (high - low)
         drop = (left if slot.lr < peak else right) * (far * far if curved else far)
@@ -291,7 +287,7 @@ def test_lr_is_within_one_grid_step_of_the_best(case: tuple[SearchSpace, Found, 
     for plan in (paper, lambda s, o: unimodal(s, o, margin=0.0)):
         advice, _, trained = run(plan, space, found)
         assert advice.answer is not None
-        steps = [round_.slots[1].lr - round_.slots[0].lr for round_ in advice.rounds[:2]]
+        steps = [slots[1].lr - slots[0].lr for slots in list(advice.rounds.values())[:2]]
         assert abs(advice.answer.lr - long) <= max(steps) * (1 + 1e-6)
         assert len(trained) <= space.trainings
         assert sum(t.slot.fraction for t in trained) <= space.cost + 1e-9
@@ -308,8 +304,8 @@ def test_never_more_trainings_than_announced(
 ) -> None:
     space = SearchSpace(seeds=seeds)
 
-    def found(trial: Trial) -> Outcome:
-        return Outcome(values.get(5 * trial.slot.round + trial.slot.index % 5, 50.0))
+    def found(trial: Trial) -> Result:
+        return Result(accuracy=values.get(5 * trial.slot.round.number + trial.slot.index % 5, 50.0))
 
     _, _, trained = run(plan, space, found)
     assert len(trained) == len(set(trained)) <= space.trainings
@@ -324,12 +320,12 @@ def test_any_prefix_of_finished_trials_gives_the_same_search(
     space = SearchSpace(seeds=seeds)
     value = data.draw(st.dictionaries(st.integers(0, 99), st.floats(0, 100), min_size=1))
 
-    def found(trial: Trial) -> Outcome:
-        key = (31 * trial.slot.round + 7 * trial.slot.index + trial.seed) % 100
-        return Outcome(value.get(key, 50.0), largest_scale=min(trial.slot.alpha, 3.0))
+    def found(trial: Trial) -> Result:
+        key = (31 * trial.slot.round.number + 7 * trial.slot.index + trial.seed) % 100
+        return Result(accuracy=value.get(key, 50.0), largest_scale=min(trial.slot.alpha, 3.0))
 
     in_order, whole, _ = run(plan, space, found)
-    outcomes: dict[Trial, Outcome] = {}
+    outcomes: dict[Trial, Result] = {}
     while not (advice := plan(space, dict(outcomes))).over:
         for trial, source in advice.free.items():
             outcomes[trial] = outcomes[source]
@@ -349,13 +345,13 @@ def test_any_prefix_of_finished_trials_gives_the_same_search(
 def test_a_cap_that_is_hardly_met_needs_no_training_of_its_own() -> None:
     """g/√C reaches 1.2 when it is let: alpha 1 cuts off little, alpha 0.5 is trained already."""
 
-    def found(trial: Trial) -> Outcome:
-        return Outcome(70.0 - trial.slot.lr, largest_scale=min(1.2, trial.slot.alpha))
+    def found(trial: Trial) -> Result:
+        return Result(accuracy=70.0 - trial.slot.lr, largest_scale=min(1.2, trial.slot.alpha))
 
     _, _, trained = run(unimodal, PAPER, found)
-    assert [t.slot.alpha for t in trained if t.slot.round == 2] == [16.0]
+    assert [t.slot.alpha for t in trained if t.slot.round.number == 2] == [16.0]
     _, _, trained = run(paper, PAPER, found)
-    assert [t.slot.alpha for t in trained if t.slot.round == 2] == [16.0, 1.0]
+    assert [t.slot.alpha for t in trained if t.slot.round.number == 2] == [16.0, 1.0]
 
 
 def test_unimodality_rules_out_what_lies_beyond_a_fall() -> None:
@@ -366,7 +362,7 @@ def test_unimodality_rules_out_what_lies_beyond_a_fall() -> None:
 
 
 def test_unimodal_takes_fewer_trainings() -> None:
-    def accuracy(slot: Slot) -> float:
+    def accuracy(slot: Trial) -> float:
         return 70.0 - 5 * math.log(slot.lr / 0.8) ** 2 - 2 * math.log(slot.alpha / 0.5)
 
     full, _, all_trained = run(paper, PAPER, of(accuracy))

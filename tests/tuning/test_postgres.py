@@ -16,9 +16,9 @@ import pytest
 
 from fixnorm.system.lock import InUse
 from fixnorm.tuning.plan import PAPER
-from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import Study, read_studies
+from fixnorm.tuning.trial import StudyRecord
 from helpers.postgres import PASSWORD, Server, server
 from helpers.searches import KEYS, gone, start, trainings
 
@@ -200,8 +200,8 @@ def test_the_password_is_not_shown(url: str) -> None:
 def test_a_lock_whose_connection_is_ended_is_taken_again_or_lost(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixnorm.tuning.server_lock._LOOK", 0.0)
-    monkeypatch.setattr("fixnorm.tuning.server_lock._PATIENCE", 0.3)
+    monkeypatch.setattr("fixnorm.tuning.storage._LOOK", 0.0)
+    monkeypatch.setattr("fixnorm.tuning.storage._PATIENCE", 0.3)
     storage = Storage.parse(server.new("locks"))
     end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
     with storage.owned("study") as keep:

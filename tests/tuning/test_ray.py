@@ -17,23 +17,22 @@ from typing import Any
 import pytest
 
 from fixnorm.commands.train import configured
-from fixnorm.tuning.driver import search as run_search
-from fixnorm.tuning.engines import ray_tasks, ray_worker
-from fixnorm.tuning.engines.engine import Died, Engine
-from fixnorm.tuning.engines.local import LocalEngine
-from fixnorm.tuning.engines.ray_tasks import RayEngine
-from fixnorm.tuning.job import Job
+from fixnorm.system import process
+from fixnorm.tuning import ray_engine
+from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engine import Died, Engine
+from fixnorm.tuning.local_engine import LocalEngine
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.record import TrialRecord
-from fixnorm.tuning.run import TrialRuns
-from fixnorm.tuning.search import RecipeSearch
+from fixnorm.tuning.ray_engine import RayEngine
+from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
+from fixnorm.tuning.trial import Round, Trial
 from helpers.searches import command, finish, gone, stored, trainings
 
 PATIENCE = 300.0
 """Seconds after which a test gives up: far beyond what anything here takes."""
-JOB = Job(key="lr1-0-seed0", round="lr round 1", index=0, lr=0.8, alpha=1.0)
+JOB = Trial(round=Round("lr"), index=0, lr=0.8, alpha=1.0)
 
 
 def runs_in(folder: Path, *, epochs: int, checkpoint_steps: int = 100_000) -> TrialRuns:
@@ -75,7 +74,7 @@ def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_package_does_not_import_ray() -> None:
-    asleep = "import fixnorm.tuning.engines.ray_tasks, sys; assert 'ray' not in sys.modules"
+    asleep = "import fixnorm.tuning.ray_engine, sys; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", asleep], check=True)
 
 
@@ -119,14 +118,14 @@ def test_a_run_that_another_process_still_holds_is_waited_for(
 
     def train() -> int:
         words = [sys.executable, "-c", "print('trained'); raise SystemExit(3)"]
-        return ray_worker.train(words, log, lock, threads=1, devices=None, folder=tmp_path)
+        return process.run_to_end(words, log, lock, threads=1, devices=None, folder=tmp_path)
 
-    monkeypatch.setattr(ray_worker, "_PATIENCE", 0.0)
+    monkeypatch.setattr(process, "_PATIENCE", 0.0)
     with pytest.raises(OSError, match="run is still in use by process 7 on there"):
         train()
     assert not log.exists()
 
-    monkeypatch.setattr(ray_worker, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(process, "_PATIENCE", PATIENCE)
     release = threading.Timer(0.5, holder.communicate, [b"\n"])
     release.start()
     assert train() == 3
@@ -141,7 +140,7 @@ def test_a_run_that_another_process_still_holds_is_waited_for(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head and two more nodes, with one core each."""
-    ray = ray_tasks._imported()  # as the engine would, so that it is as quiet
+    ray = ray_engine._imported()  # as the engine would, so that it is as quiet
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     node = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
     made = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
@@ -163,20 +162,20 @@ class NodeThief:
     """The key of the training whose node was lost."""
     deaths: list[str] = field(default_factory=list)
 
-    def started(self, job: Job) -> None: ...
+    def started(self, trial: Trial) -> None: ...
 
-    def ended(self, record: TrialRecord) -> None: ...
+    def ended(self, trial: Trial) -> None: ...
 
-    def died(self, job: Job, reason: str) -> None:
+    def died(self, trial: Trial, reason: str) -> None:
         self.deaths.append(reason)
 
-    def tick(self, progress: dict[Job, float]) -> None:
-        for job in progress:
-            if not self.lost and self._took_node_of(job):
-                self.lost = job.key
+    def tick(self, progress: dict[Trial, float]) -> None:
+        for trial in progress:
+            if not self.lost and self._took_node_of(trial):
+                self.lost = trial.key
 
-    def _took_node_of(self, job: Job) -> bool:
-        folder = self.runs.folder_of(job)
+    def _took_node_of(self, trial: Trial) -> bool:
+        folder = self.runs.folder_of(trial)
         node = self._node(folder)
         if node is None or not list(folder.glob("checkpoints/step-*.ckpt")):
             return False
@@ -218,8 +217,8 @@ def test_a_node_lost_in_the_middle_of_a_training(
         place = Storage.in_folder(folder)
         search = RecipeSearch(strategy=PlanStrategy(space=space), runs=runs, storage=place)
         thief = NodeThief(cluster, runs)
-        with search.owned() as (study, source):
-            run_search(study, source, new_engine(runs), thief)
+        with search.owned() as asking:
+            drive(asking, new_engine(runs), thief)
         return thief
 
     on_ray, local = tmp_path / "ray", tmp_path / "local"
@@ -266,7 +265,7 @@ def test_room_follows_the_nodes(
         until(lambda: engine.room == 3 * 2 + 8)
         demanding = RayEngine(runs, cpus=3, address=cluster.address)
         assert demanding.room == 1
-        monkeypatch.setattr(ray_tasks, "_ROOMLESS", 0.0)
+        monkeypatch.setattr(ray_engine, "_ROOMLESS", 0.0)
         cluster.remove_node(large)
         with pytest.raises(OSError, match="needs 3 CPUs and 0 GPUs but all the cluster has had"):
             until(lambda: demanding.room == 0)  # it is never 0
@@ -300,7 +299,7 @@ def test_a_stopped_training_writes_its_checkpoint(cluster: Any, tmp_path: Path) 
 def test_a_worker_killed_when_ray_tries_no_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "_RETRIES", 0)
+    monkeypatch.setattr(ray_engine, "_RETRIES", 0)
     runs = runs_in(tmp_path, epochs=500)
     engine = RayEngine(runs, address=cluster.address)
     try:
@@ -311,8 +310,8 @@ def test_a_worker_killed_when_ray_tries_no_more(
         assert gone(tmp_path), "the training outlived its worker"
         over: list[Any] = []
         until(lambda: over.extend(engine.wait(1.0)) or over)
-        ((job, end),) = over
-        assert job == JOB
+        ((trial, end),) = over
+        assert trial == JOB
         assert isinstance(end, Died)
         assert "worker" in end.reason
     finally:

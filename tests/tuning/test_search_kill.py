@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fixnorm.tuning.record import StudyRecord
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
+from fixnorm.tuning.trial import StudyRecord
 from helpers.searches import KEYS, check_whole, finish, gone, start, stored, trainings
 from helpers.small_disk import small_disk
 

@@ -15,7 +15,7 @@ import torch
 from fixnorm import recipes
 from fixnorm.commands import run
 from fixnorm.training import RunOptions, changed, train
-from fixnorm.tuning import probe
+from fixnorm.tuning import estimate
 from helpers import chromium
 from helpers.searches import SMALL, finish, stored
 
@@ -279,10 +279,10 @@ def test_from_weight_decay(said: Said, tmp_path: Path) -> None:
         *("--from-weight-decay", "0.2", "1e-3"),
     )
     assert code == 0, error
-    slope = probe.decay_slope(out / "fixnorm-paper" / "probe" / "metrics.csv")
-    lr = probe.equivalent_lr(0.2, 1e-3, slope)
+    slope = estimate.decay_slope(out / "fixnorm-paper" / "probe" / "metrics.csv")
+    lr = estimate.equivalent_lr(0.2, 1e-3, slope)
     space = json.loads((out / "result.json").read_text())["space"]
-    assert (space["lr_min"], space["lr_max"]) == probe.range_around(lr)
+    assert (space["lr_min"], space["lr_max"]) == estimate.range_around(lr)
     assert f"turns the weights as FixNorm does at lr {lr:.2g}" in error
 
 
@@ -290,6 +290,6 @@ def test_equivalent_lr(tmp_path: Path) -> None:
     """λ_t = 0.0005·lr_t: at lr 0.4 and λ 2e-4, lr_t·λ_t = 8e-5 asks for lr_t = 0.4."""
     metrics = tmp_path / "metrics.csv"
     metrics.write_text("epoch,lr,implied_decay\n1,1.0,0.0005\n2,0.5,0.00025\n3,0.0,\n")
-    assert probe.decay_slope(metrics) == 0.0005
-    assert probe.equivalent_lr(0.4, 2e-4, 0.0005) == pytest.approx(0.4)
-    assert probe.range_around(0.8) == (0.2, 3.2)
+    assert estimate.decay_slope(metrics) == 0.0005
+    assert estimate.equivalent_lr(0.4, 2e-4, 0.0005) == pytest.approx(0.4)
+    assert estimate.range_around(0.8) == (0.2, 3.2)

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fixnorm.commands.train import configured
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder that fixnorm train wrote.")],
@@ -20,6 +22,10 @@ def export(
         bool, typer.Option("--onnx", help="Write ONNX beside it, with a free batch size.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="package.module:function, where the run's task is of another package."),
+    ] = None,
 ) -> None:
     """Write the trained model of RUN with plain layers, as safetensors.
 
@@ -30,6 +36,8 @@ def export(
     # Here, so that the other commands start without what only this one needs.
     from fixnorm.training.export import export as write
 
+    if recipe is not None:
+        configured(recipe, None, [])  # the task is known once its package is imported
     with Console(stderr=True).status(escape(f"exporting {run}")):
         exported = write(run, out=out, onnx=onnx, force=force)
     print(f"{exported.weights}  {exported.weights.stat().st_size / 1e6:.1f} MB")

@@ -47,7 +47,7 @@ def fold(
     Example: fixnorm fold model_best.pth.tar plain.pth
     """
     # Here, so that the other commands start without what only this one needs.
-    from fixnorm.commands.folding import fold_file
+    from fixnorm.training.folded_files import fold_file
 
     with Console(stderr=True).status(escape(f"folding {source}")):
         done = fold_file(source, out, alpha=_parsed(alpha), heads=tuple(head or ()), force=force)

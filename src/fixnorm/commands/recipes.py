@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fixnorm import recipes as catalogue
-from fixnorm.recipes.cost import cost
-from fixnorm.training.tasks import task_of
+from fixnorm.recipes import cost
+from fixnorm.training.tasks import estimates_of, task_of
 
 
 def recipes(
@@ -32,15 +32,15 @@ def recipes(
 
 def _row(name: str, group: str) -> dict[str, Any]:
     recipe, reference = catalogue.get(name), catalogue.get(name, "weight-decay")
-    counts, task = cost(recipe), task_of(recipe)
+    counts = cost(recipe)
     return {
         "name": name,
         "group": group,
         "model": recipe.model,
         "data": recipe.data,
         "task": recipe.task,
-        "metric": task.metric.title,
-        "image_size": list(task.expected().size[1:]),
+        "metric": task_of(recipe).metric.title,
+        "image_size": list(estimates_of(recipe).expected().size[1:]),
         "params": counts.params,
         "macs": counts.conv_macs,  # as the paper counts: without the head
         "macs_with_head": counts.macs,

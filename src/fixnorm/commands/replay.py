@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fixnorm.commands.terminal import wide_console
+from fixnorm.commands.options import same_fields, takes
 
 if TYPE_CHECKING:
     from fixnorm.evidence.replay.strategies import Entry
@@ -26,45 +27,51 @@ if TYPE_CHECKING:
 _RECORDED = Path("results/landscapes")
 
 
-def replay(
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command is asked for."""
+
     landscapes: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="LANDSCAPE.json",
             help=f"Recordings, or folders of them (default: {_RECORDED}).",
         ),
-    ] = None,
+    ] = None
     strategies: Annotated[
         str | None,
         typer.Option(
             help="With commas between: paper, unimodal, gp, tpe, random, successive-halving"
             " (default: all)."
         ),
-    ] = None,
-    replays: Annotated[int, typer.Option(help="Replays of each strategy.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
+    ] = None
+    replays: Annotated[int, typer.Option(help="Replays of each strategy.")] = 200
+    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0
     budget: Annotated[
         int, typer.Option(help="T_max for each search but the plans, which end by themselves.")
-    ] = 25,
+    ] = 25
     noise: Annotated[
         str,
         typer.Option(
             help="full: of the size that the recorded seeds let expect; recorded: a recorded seed"
             " as it is, which is too little."
         ),
-    ] = "full",
+    ] = "full"
     both: Annotated[
         bool,
         typer.Option(
             "--both", help="Run all but the plans on lr × alpha, too, not on weight decay alone."
         ),
-    ] = False,
-    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes.")] = 1,
-    out: Annotated[
-        Path, typer.Option(help="Folder for replay.json, regret.png and table.md.")
-    ] = Path("runs/replay"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> None:
+    ] = False
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes.")] = 1
+    out: Annotated[Path, typer.Option(help="Folder for replay.json, regret.png and table.md.")] = (
+        Path("runs/replay")
+    )
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False
+
+
+@takes(Wanted)
+def replay(wanted: Wanted) -> None:
     """Replay searches on recorded landscapes, hundreds of times: regret against cost.
 
     Plans run on lr × alpha, the others on lr × weight decay (on lr × alpha where that is all).
@@ -77,29 +84,26 @@ def replay(
 
     Example: fixnorm replay results/landscapes --strategies paper,unimodal --replays 1000
     """
-    from fixnorm.evidence.replay.table import table_of  # other commands must not wait for Optuna
-    from fixnorm.evidence.replay.work import Options, read_landscapes, replay_all, settings_of
-    from fixnorm.evidence.replay.write import check_place, content, write_replay
+    # Here, as other commands must not wait for Optuna.
+    from fixnorm.evidence.replay.output import check_place, content, table_of, write_replay
+    from fixnorm.evidence.replay.replays import Options, read_landscapes, replay_all, workloads_of
+    from fixnorm.report.tables import wide_console
 
-    names = None if strategies is None else tuple(strategies.replace(",", " ").split())
-    options = Options(
-        strategies=names, replays=replays, seed=seed, budget=budget, noise=noise, both=both
-    )
-    check_place(out)
-    found = read_landscapes(landscapes or [_RECORDED])
-    entries = [e for _, entries in settings_of(found, options).values() for e in entries]
-    with ReplayView(entries, replays) as view:
-        results = replay_all(found, options, workers=workers, progress=view.done)
-    paths = write_replay(results, options, out)
-    if as_json:
+    named = wanted.strategies
+    names = None if named is None else tuple(named.replace(",", " ").split())
+    options = same_fields(Options, wanted, strategies=names)
+    check_place(wanted.out)
+    found = read_landscapes(wanted.landscapes or [_RECORDED])
+    entries = [e for _, entries in workloads_of(found, options).values() for e in entries]
+    with ReplayView(entries, wanted.replays) as view:
+        results = replay_all(found, options, workers=wanted.workers, progress=view.done)
+    paths = write_replay(results, options, wanted.out)
+    if wanted.as_json:
         print(json.dumps(content(results, options)))
         return
     console = wide_console()
     for result in results:
-        table = table_of(result, replays=replays)
-        console.print(table.rich())
-        for note in table.notes:
-            console.print(note, style="dim", markup=False)
+        table_of(result, replays=wanted.replays).print(console)
         console.print()
     print("\n".join(map(str, paths)))
 

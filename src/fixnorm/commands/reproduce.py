@@ -2,61 +2,75 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from fixnorm.commands import where_options as options
-from fixnorm.commands.together import check_where, refuse
+from fixnorm.commands.options import Where, check_where, refuse, takes
 
-_OF_TRAININGS = (
-    *("scale", "dry_run", "engine", "workers", "nproc_per_trial"),
-    *("gpus_per_trial", "cpus_per_trial", "address"),
-)
+if TYPE_CHECKING:
+    from fixnorm.evidence.scales import Scale
+    from fixnorm.evidence.trainings import Training
+
+_OF_TRAININGS = ("scale", "dry_run", *Where.__dataclass_fields__)
 
 
-def reproduce(
-    context: typer.Context,
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command is asked for."""
+
     names: Annotated[
         list[str],
         typer.Argument(
             metavar="NAME…",
             help="fig1, fig2, fig4, fig5, table1 to table4, peers, landscapes; or all.",
         ),
-    ],
+    ]
     scale: Annotated[
         str, typer.Option(help="small: one machine; paper: ImageNet, Cityscapes, COCO.")
-    ] = "small",
+    ] = "small"
     data: Annotated[
         Path | None,
         typer.Option(
             envvar="FIXNORM_DATA",
             help="Folder of the data sets' folders; a dry run names those it needs.",
         ),
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(
             help="Folder of the trainings, figures and tables (default: runs/reproduce-SCALE; with"
             " --from runs/redrawn)."
         ),
-    ] = None,
+    ] = None
     stored: Annotated[
         Path | None,
         typer.Option("--from", help="Draw again from a stored JSON file; nothing is trained."),
-    ] = None,
+    ] = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be trained and what it costs.")
-    ] = False,
-    engine: options.Engine = "local",
-    workers: options.Workers = None,
-    nproc_per_trial: options.NprocPerTrial = 1,
-    gpus_per_trial: options.GpusPerTrial = 0,
-    cpus_per_trial: options.CpusPerTrial = 1,
-    address: options.Address = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> None:
+    ] = False
+    where: Where
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False
+
+    @property
+    def folder(self) -> Path:
+        """Where everything goes: what is drawn again does not replace what was trained."""
+        default = "redrawn" if self.stored is not None else f"reproduce-{self.scale}"
+        return self.out or Path("runs") / default
+
+
+def _check_stored(context: typer.Context) -> None:
+    if context.params["stored"] is not None:
+        refuse(context, _OF_TRAININGS, "--from", "nothing is trained")
+
+
+@takes(Wanted, check_where, _check_stored)
+def reproduce(wanted: Wanted) -> None:
     """Run experiments of the paper; trainings that are there are not run again.
 
     The same command goes on after a stop. Experiments share trainings that are the same.
@@ -65,28 +79,67 @@ def reproduce(
 
     From what is stored: fixnorm reproduce fig2 --from results/reproduce/fig2.json
     """
-    from fixnorm.commands.reproducing import Wanted, run  # other commands must not wait for it
-    from fixnorm.commands.where import Where
+    from fixnorm.evidence import reproducing  # other commands must not wait for it
+    from fixnorm.evidence.record import check_places
 
-    check_where(context)
-    if stored is not None:
-        refuse(context, _OF_TRAININGS, "--from", "nothing is trained")
-    run(
-        Wanted(
-            names=tuple(names),
-            scale=scale,
-            data=data,
-            out=out,
-            stored=stored,
-            dry_run=dry_run,
-            where=Where(
-                engine=engine,
-                workers=workers,
-                nproc_per_trial=nproc_per_trial,
-                gpus_per_trial=gpus_per_trial,
-                cpus_per_trial=cpus_per_trial,
-                address=address,
-            ),
-            as_json=as_json,
-        )
+    names, scale = reproducing.names_of(wanted.names), reproducing.scale_of(wanted.scale)
+    folder = wanted.folder
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give another --out")
+    if wanted.stored is not None:
+        tell(reproducing.draw_again(wanted.stored, names, folder), wanted)
+        return
+    check_places(names, folder)
+    planned = {name: reproducing.plan(name, scale) for name in names}
+    if wanted.dry_run:
+        announce(planned, scale, wanted)
+        return
+    written = reproducing.reproduce(
+        planned,
+        scale,
+        folder=folder,
+        data=wanted.data,
+        processes=wanted.where.nproc_per_trial,
+        new_engine=wanted.where.new_engine,
     )
+    tell(written, wanted)
+
+
+def tell(written: dict[str, list[Path]], wanted: Wanted) -> None:
+    """The tables, what became of the claims, and where everything is."""
+    from fixnorm.evidence.experiments import DRAWN
+    from fixnorm.evidence.record import exhibit_of, read_record
+    from fixnorm.report.tables import wide_console
+
+    if wanted.as_json:
+        print(json.dumps({name: [str(path) for path in paths] for name, paths in written.items()}))
+        return
+    console = wide_console()
+    for name, paths in written.items():
+        if name in DRAWN:
+            exhibit = exhibit_of(read_record(wanted.folder / f"{name}.json"))
+            for table in exhibit.tables:
+                table.print(console)
+                console.print()
+            for claim in exhibit.claims:
+                console.print(f"{claim.verdict}: {claim.text}: {claim.measured}", markup=False)
+        print("\n".join(map(str, paths)))
+
+
+def announce(planned: dict[str, list[Training]], scale: Scale, wanted: Wanted) -> None:
+    """What experiments would take; nothing is trained."""
+    from fixnorm.evidence.cost import Counter, cost_table
+    from fixnorm.evidence.reproducing import together
+    from fixnorm.report.tables import wide_console
+
+    counter, shared = Counter(measure=scale.name == "small"), together(planned)
+    with Console(stderr=True).status("counting the operations of each network"):
+        costs = {name: counter.cost(trainings) for name, trainings in planned.items()}
+        costs |= {"together": counter.cost(shared)} if len(planned) > 1 else {}
+    if wanted.as_json:
+        print(json.dumps({name: asdict(cost) for name, cost in costs.items()}))
+        return
+    console = wide_console()
+    cost_table(costs, scale).print(console)
+    folders = sorted({training.data for training in shared if training.data is not None})
+    console.print(f"--data must hold: {', '.join(folders)}", markup=False)

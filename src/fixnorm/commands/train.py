@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fixnorm import recipes
+from fixnorm.commands.options import same_fields, takes
 from fixnorm.methods import method_named
+from fixnorm.system.run_paths import RunPaths
 from fixnorm.training import Recipe, RunOptions, changed
 from fixnorm.training import train as run_training
 from fixnorm.training.distributed import speaks
@@ -18,57 +23,56 @@ from fixnorm.training.tasks import METRICS
 from fixnorm.training.view import ProgressView
 
 
-def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")],
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command is asked for."""
+
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
+    ]
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the images, with train/ and val/; digits needs none."),
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run (default: runs/RECIPE-METHOD-SEED).")
-    ] = None,
+    ] = None
     method: Annotated[
         str | None, typer.Option(help="weight-decay, algorithm1, wn-fc or fixnorm.")
-    ] = None,
+    ] = None
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a field of the recipe: key=value.")
-    ] = None,
+    ] = None
     skip_broken: Annotated[
         bool, typer.Option(help="Leave out images that do not decode, and count them.")
-    ] = False,
+    ] = False
     checkpoint_steps: Annotated[
         int | None,
         typer.Option(min=1, max=10**9, help="Write a checkpoint every so many steps."),
-    ] = None,
+    ] = None
     checkpoint_minutes: Annotated[
         float, typer.Option(min=0, max=1e6, help="Write a checkpoint after so many minutes.")
-    ] = 5.0,
-    keep: Annotated[int, typer.Option(min=1, max=10**6, help="Checkpoints to keep.")] = 2,
-    tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True,
-) -> None:
+    ] = 5.0
+    keep: Annotated[int, typer.Option(min=1, max=10**6, help="Checkpoints to keep.")] = 2
+    tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True
+
+
+@takes(Wanted)
+def train(wanted: Wanted) -> None:
     """Train by RECIPE. The same command again goes on with a run that was stopped or killed.
 
     Example: fixnorm train digits --method fixnorm --set alpha=2
 
     Many processes: torchrun --nproc-per-node 8 -m fixnorm train resnet50d-120 --data IMAGENET
     """
-    if math.isnan(checkpoint_minutes):
+    if math.isnan(wanted.checkpoint_minutes):
         raise ValueError("--checkpoint-minutes must be a number from 0 to 1e6 but got nan")
-    chosen = configured(recipe, method, settings or [])
-    folder = out or Path("runs") / f"{chosen.name}-{chosen.method}-{chosen.seed}"
-    view = ProgressView()
+    recipe = configured(wanted.recipe, wanted.method, wanted.settings or [])
+    folder = wanted.out or Path("runs") / f"{recipe.name}-{recipe.method}-{recipe.seed}"
+    options = same_fields(RunOptions, wanted)
     result = run_training(
-        chosen,
-        data=data,
-        out=folder,
-        options=RunOptions(
-            checkpoint_steps=checkpoint_steps,
-            checkpoint_minutes=checkpoint_minutes,
-            keep=keep,
-            skip_broken=skip_broken,
-            tensorboard=tensorboard,
-        ),
-        view=view,
+        recipe, data=wanted.data, out=folder, options=options, view=ProgressView()
     )
     if speaks():
         print(summary(result, folder))
@@ -78,12 +82,21 @@ def train(
 
 def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
     """The named recipe for a method, with some fields changed."""
+    if ":" in name:
+        found_here()
     changes: dict[str, Any] = dict(parsed_settings(type(recipes.get(name)), settings))
     if method is not None and "method" in changes:
         raise ValueError(f"--method {method} and --set method={changes['method']}: give one")
     method = changes.pop("method", method)
     named = None if method is None else method_named(method).name
     return changed(recipes.get(name, named), **changes)
+
+
+def found_here() -> None:
+    """Let packages of the current folder be found, as ``python -m`` does for the trials."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def summary(result: dict[str, Any], folder: Path) -> str:
@@ -101,5 +114,5 @@ def summary(result: dict[str, Any], folder: Path) -> str:
     return (
         f"{result['recipe']['name']} by {result['method']}, {numbers}: {found}"
         f" after {result['seconds']:.0f} s ({speed:.3g} images/s)\n"
-        f"run: {folder}   curves: {folder}/metrics.csv   next: fixnorm export {folder}"
+        f"run: {folder}   curves: {RunPaths(folder).metrics}   next: fixnorm export {folder}"
     )

@@ -1,154 +1,139 @@
-"""``fixnorm tune``: the best lr and alpha of a recipe."""
+"""``fixnorm tune``: the best lr and alpha of a recipe, and the report of the search."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from fixnorm.commands import where_options as options
-from fixnorm.commands.together import check_where, given, refuse
-from fixnorm.tuning.plan import PAPER
+from fixnorm.commands.options import (
+    PANEL,
+    Where,
+    check_where,
+    given,
+    refuse,
+    same_fields,
+    takes,
+)
+from fixnorm.commands.train import configured
+from fixnorm.system.interrupt import Interrupt
+from fixnorm.system.run_paths import RunPaths
+from fixnorm.training.folder import write_json
+from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import task_of
+from fixnorm.tuning.driver import drive
+from fixnorm.tuning.engine import Engine
+from fixnorm.tuning.estimate import (
+    decay_slope,
+    equivalent_lr,
+    probe,
+    range_around,
+    seconds_of_training,
+    train_probe,
+)
+from fixnorm.tuning.plan import PAPER, SearchSpace
+from fixnorm.tuning.plans import PLANS
+from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.unimodal import MARGIN
+from fixnorm.tuning.view import SearchView, found, rounds_table
 
-_BASELINE, _WHERE = "bo-weight-decay", options.PANEL
+if TYPE_CHECKING:
+    from fixnorm.tuning.run import RecipeSearch, TrialRuns
+
+_BASELINE = "bo-weight-decay"
+_METHODS = ("fixnorm", _BASELINE)
 _OF_BASELINE = ("budget", "sampler", "weight_decay_min", "weight_decay_max")
 _OF_PLANS = ("plan", "splits", "fractions", "alphas", "margin", "from_weight_decay")
 _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay": "its range"}
 
 
-def tune(
-    context: typer.Context,
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command is asked for."""
+
     recipe: Annotated[
-        str, typer.Argument(help="A recipe's name; fixnorm recipes lists them.")
-    ] = "digits",
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the images; digits needs none.")
-    ] = None,
+        str,
+        typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
+    ] = "digits"
+    data: Annotated[Path | None, typer.Option(help="Folder of the images; digits needs none.")] = (
+        None
+    )
     out: Annotated[
         Path | None, typer.Option(help="Folder of the study (default: runs/tune-RECIPE).")
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")
-    ] = "fixnorm",
+    ] = None
+    method: Annotated[str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")] = "fixnorm"
     plan: Annotated[
-        str, typer.Option(help="paper (Algorithm 4) or unimodal (skips what cannot win).")
-    ] = "paper",
+        str, typer.Option(help=f"{' or '.join(f'{p.name} ({p.hint})' for p in PLANS.values())}.")
+    ] = "paper"
     lr_min: Annotated[
         float | None,
         typer.Option(help="Lower end of the lr range (default: 0.2; dense tasks 0.005)."),
-    ] = None,
+    ] = None
     lr_max: Annotated[
         float | None,
         typer.Option(help="Upper end of the lr range (default: 3.2; dense tasks 0.1)."),
-    ] = None,
+    ] = None
     from_weight_decay: Annotated[
         tuple[float, float] | None,
         typer.Option(
             metavar="LR WD", help="Centre the lr range on a weight-decay recipe, by a short probe."
         ),
-    ] = None,
-    splits: Annotated[int, typer.Option(help="K: learning rates a round.")] = PAPER.splits,
+    ] = None
+    splits: Annotated[int, typer.Option(help="K: learning rates a round.")] = PAPER.splits
     fractions: Annotated[
         str, typer.Option(help="Length of each lr round in T_max, with commas between.")
-    ] = "0.2,1",
-    alphas: Annotated[
-        str, typer.Option(help="Candidates for alpha, with commas between.")
-    ] = "0.5,1,2,4,8,16",
+    ] = "0.2,1"
+    alphas: Annotated[str, typer.Option(help="Candidates for alpha, with commas between.")] = (
+        "0.5,1,2,4,8,16"
+    )
     margin: Annotated[
         float, typer.Option(help="unimodal: difference in accuracy that noise does not explain.")
-    ] = MARGIN,
-    seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1,
-    budget: Annotated[
-        int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)
-    ] = 25,
+    ] = MARGIN
+    seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1
+    budget: Annotated[int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)] = (
+        25
+    )
     sampler: Annotated[
         str, typer.Option(help="gp (Gaussian process), tpe or random.", rich_help_panel=_BASELINE)
-    ] = "gp",
+    ] = "gp"
     weight_decay_min: Annotated[
         float, typer.Option(help="Lower end of the weight-decay range.", rich_help_panel=_BASELINE)
-    ] = 1e-5,
+    ] = 1e-5
     weight_decay_max: Annotated[
         float, typer.Option(help="Upper end of the weight-decay range.", rich_help_panel=_BASELINE)
-    ] = 5e-4,
+    ] = 5e-4
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a field of the recipe: key=value.")
-    ] = None,
+    ] = None
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out images that do not decode.")
-    ] = False,
+    ] = False
     storage: Annotated[
         str | None,
         typer.Option(
             help="Database of the study, postgresql://… (default: OUT/study.db).",
-            rich_help_panel=_WHERE,
+            rich_help_panel=PANEL,
         ),
-    ] = None,
+    ] = None
     study: Annotated[
         str | None,
         typer.Option(
             help="Name of the study in its database (default: RECIPE-METHOD-PLAN).",
-            rich_help_panel=_WHERE,
+            rich_help_panel=PANEL,
         ),
-    ] = None,
-    engine: options.Engine = "local",
-    workers: options.Workers = None,
-    nproc_per_trial: options.NprocPerTrial = 1,
-    gpus_per_trial: options.GpusPerTrial = 0,
-    cpus_per_trial: options.CpusPerTrial = 1,
-    address: options.Address = None,
+    ] = None
+    where: Where
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print trials, cost and an estimate; train nothing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> None:
-    """Find the best lr and alpha of RECIPE, one after the other.
-
-    The same command again goes on with a search that was stopped or killed.
-
-    Example: fixnorm tune cifar10-small --data cifar10 --plan unimodal
-    """
-    from fixnorm.commands.searching import Wanted, run  # a training must not wait for Optuna
-    from fixnorm.commands.where import Where
-
-    check_where(context)
-    _check_method(context)
-    run(
-        Wanted(
-            recipe=recipe,
-            data=data,
-            out=out,
-            method=method,
-            plan=plan,
-            lr_min=lr_min,
-            lr_max=lr_max,
-            from_weight_decay=from_weight_decay,
-            splits=splits,
-            fractions=fractions,
-            alphas=alphas,
-            margin=margin,
-            seeds=seeds,
-            budget=budget,
-            sampler=sampler,
-            weight_decay_min=weight_decay_min,
-            weight_decay_max=weight_decay_max,
-            settings=tuple(settings or ()),
-            skip_broken=skip_broken,
-            storage=storage,
-            where=Where(
-                engine=engine,
-                workers=workers,
-                nproc_per_trial=nproc_per_trial,
-                gpus_per_trial=gpus_per_trial,
-                cpus_per_trial=cpus_per_trial,
-                address=address,
-            ),
-            study=study,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
-    )
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False
 
 
 def _check_method(context: typer.Context) -> None:
@@ -156,8 +141,10 @@ def _check_method(context: typer.Context) -> None:
     method, plan = context.params["method"], context.params["plan"]
     if method == "fixnorm":
         refuse(context, _OF_BASELINE, "--method fixnorm", f"it is for --method {_BASELINE}")
-        if plan == "paper":
-            refuse(context, ("margin",), "--plan paper", "it is for --plan unimodal")
+        with_margin = [name for name, of in PLANS.items() if "margin" in of.parameters]
+        if plan in PLANS and plan not in with_margin:
+            why = f"it is for --plan {' or '.join(with_margin)}"
+            refuse(context, ("margin",), f"--plan {plan}", why)
     elif method == _BASELINE:
         refuse(context, _OF_PLANS, f"--method {_BASELINE}", "it is for --method fixnorm")
     if given(context, "from_weight_decay"):
@@ -171,3 +158,176 @@ def _check_method(context: typer.Context) -> None:
             )
         if key == "method":
             raise ValueError(f"--set {pair} means nothing in a search: give --method")
+
+
+@takes(Wanted, check_where, _check_method)
+def tune(wanted: Wanted) -> None:
+    """Find the best lr and alpha of RECIPE, one after the other.
+
+    The same command again goes on with a search that was stopped or killed.
+
+    Example: fixnorm tune cifar10-small --data cifar10 --plan unimodal
+    """
+    # Here, as a training must not wait for Optuna.
+    from fixnorm.tuning.run import RecipeSearch, TrialRuns
+    from fixnorm.tuning.storage import Storage
+
+    if wanted.method not in _METHODS:
+        raise ValueError(f"method must be {' or '.join(_METHODS)} but got {wanted.method!r}")
+    trains = None if wanted.method == "fixnorm" else "weight-decay"
+    recipe = configured(wanted.recipe, trains, wanted.settings or [])
+    folder = wanted.out or Path("runs") / f"tune-{recipe.name}"
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give another --out")
+    strategy = strategy_of(wanted, recipe)
+    runs = TrialRuns(
+        recipe=recipe,
+        settings=tuple(wanted.settings or ()),
+        data=wanted.data,
+        folder=folder / f"{strategy.method}-{strategy.name}",
+        processes=wanted.where.nproc_per_trial,
+        options=("--skip-broken",) if wanted.skip_broken else (),
+    )
+    if wanted.dry_run:
+        announce(strategy, recipe, wanted, wanted.where.at_a_time)
+        return
+    check_folder(folder)
+    task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
+
+    def new_engine() -> Engine:
+        return wanted.where.new_engine(runs)
+
+    given_place = wanted.storage
+    storage = Storage.in_folder(folder) if given_place is None else Storage.parse(given_place)
+    if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
+        storage.check()
+        strategy = centred(strategy, wanted.from_weight_decay, runs, new_engine())
+    search = RecipeSearch(strategy=strategy, runs=runs, storage=storage, named=wanted.study)
+    answer = searched(search, folder, new_engine)
+    if wanted.as_json:
+        print(json.dumps(answer, indent=2))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse to write over what is not of a search, before anything is trained."""
+    from fixnorm.report.write import check_place as check_report
+    from fixnorm.tuning.run import check_place
+
+    check_place(folder)
+    check_report(folder)
+
+
+def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
+    """The search that the options describe, on the recipe's own range unless they give one."""
+    from fixnorm.tuning.run import whole_lengths
+
+    low, high = recipe.lr_range
+    ends = {
+        "lr_min": low if wanted.lr_min is None else wanted.lr_min,
+        "lr_max": high if wanted.lr_max is None else wanted.lr_max,
+    }
+    if wanted.method == "fixnorm":
+        fractions = whole_lengths(recipe, numbers("fractions", wanted.fractions))
+        alphas = numbers("alphas", wanted.alphas)
+        space = same_fields(SearchSpace, wanted, **ends, fractions=fractions, alphas=alphas)
+        return same_fields(PlanStrategy, wanted, space=space)
+    if wanted.seeds != 1:
+        raise ValueError(
+            f"--method bo-weight-decay trains each point once but got seeds={wanted.seeds}"
+        )
+    named = {"sampler_name": wanted.sampler, "seed": recipe.seed}
+    return same_fields(SamplerStrategy, wanted, **ends, **named)
+
+
+def searched(
+    search: RecipeSearch, folder: Path, new_engine: Callable[[], Engine]
+) -> dict[str, Any]:
+    """Run the search, write its result and report, and say what was found."""
+    from fixnorm.report import write_report  # drawing is slow to load
+    from fixnorm.report.notes import notes
+    from fixnorm.tuning.run import result
+    from fixnorm.tuning.study import read_studies
+
+    with ExitStack() as stack:
+        engine = new_engine()  # first: one that is refused leaves no study behind
+        stack.callback(engine.stop)
+        interrupt = stack.enter_context(Interrupt())
+        asking = stack.enter_context(search.owned())
+        title = (
+            f"{search.runs.recipe.name} by {search.strategy.method} ({search.strategy.name}):"
+            f" at most {search.strategy.trainings} trainings, {search.strategy.cost:g} T_max"
+        )
+        with SearchView(asking, title=title, workers=engine.room) as view:
+            drive(asking, engine, view, interrupt)
+        best, record = asking.answer(), asking.ledger.record()
+        told = Console(stderr=True, highlight=False)
+        if isinstance(search.strategy, PlanStrategy):
+            told.print(rounds_table(asking))
+    if best is None:
+        write_report([record], folder)
+        raise ValueError(
+            f"every training diverged or failed: look at {search.runs.folder / 'logs'},"
+            " then lower --lr-max in another --out"
+        )
+    train = search.runs.command_in_full(best)
+    answer = result(search, record, best, train)
+    write_json(folder / "result.json", answer)
+    report = write_report(read_studies(search.storage, folder), folder, command=train)
+    spent = f"{answer['trials']} trainings, {answer['cost']:g} T_max"
+    free = f", {answer['free']} slots for free" if answer["free"] else ""
+    told.print(f"best {found(best)}   ({spent}{free})", style="bold")
+    for note in notes(record):
+        told.print(f"{note.kind}: {note.text}", markup=False, soft_wrap=True)
+    told.print(f"report: {report}\ntrain with it: {train}", markup=False, soft_wrap=True)
+    return answer
+
+
+def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -> None:
+    """What a search would take; nothing is trained."""
+    trials, cost = strategy.trainings, strategy.cost
+    if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
+        trials, cost = trials + 1, cost + strategy.space.fractions[0]
+    hours = cost * seconds_of_training(recipe, wanted.data) / workers / 3600
+    if wanted.as_json:
+        print(json.dumps({"trials": trials, "cost": cost, "hours": round(hours, 4)}))
+        return
+    length = f"{recipe.length} {recipe.unit}"
+    print(f"{recipe.name} by {strategy.method}, {strategy.name}; T_max is {length}")
+    for line in strategy.outline():
+        print(f"  {line}")
+    print(
+        f"at most {trials} trainings, {cost:g} T_max, about {hours:.2g} hours with {workers} at a"
+        " time (by the speed of a few batches here)"
+    )
+
+
+def centred(
+    strategy: PlanStrategy, setting: tuple[float, float], runs: TrialRuns, engine: Engine
+) -> PlanStrategy:
+    """The strategy with an lr range around what the weight-decay recipe (lr, λ) amounts to."""
+    lr, weight_decay = setting
+    if not all(math.isfinite(number) and number > 0 for number in setting):
+        raise ValueError(
+            f"--from-weight-decay needs two numbers > 0 but got {lr:g} {weight_decay:g}"
+        )
+    trial = probe(strategy.space)
+    console = Console(stderr=True, highlight=False)
+    short = f"a short training at lr {trial.lr:g}"
+    with console.status(f"{short} measures what weight decay stands for"):
+        train_probe(trial, engine)
+    slope = decay_slope(RunPaths(runs.folder_of(trial)).metrics)
+    equal = equivalent_lr(lr, weight_decay, slope)
+    low, high = range_around(equal)
+    console.print(
+        f"lr {lr:g} with weight decay {weight_decay:g} turns the weights as FixNorm does at lr"
+        f" {equal:.2g}: searching [{low:g}, {high:g}]"
+    )
+    return replace(strategy, space=replace(strategy.space, lr_min=low, lr_max=high))
+
+
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """A list of numbers with commas or spaces between."""
+    try:
+        return tuple(float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        raise ValueError(f"--{name} needs numbers with commas between but got {text!r}") from None

@@ -16,9 +16,8 @@ ranks, after any resume, and whether the images live in memory or stream from di
 """
 
 try:
-    from fixnorm.data.cityscapes import IGNORED
+    from fixnorm.data.classification import Data, count_training_images, open_data
     from fixnorm.data.coco import GroundTruth, Skipped
-    from fixnorm.data.dense_settings import DenseSettings, DetectionSettings, SegmentationSettings
     from fixnorm.data.detection import (
         DetectionBatch,
         DetectionData,
@@ -27,39 +26,45 @@ try:
         open_detection,
     )
     from fixnorm.data.errors import DataError
-    from fixnorm.data.opened import OpenSet, Progress
-    from fixnorm.data.opening import Data, count_training_images, open_data
-    from fixnorm.data.segmentation import SegmentationData, open_segmentation
-    from fixnorm.data.settings import DataSettings
-    from fixnorm.data.split import Batch, EvalSplit, Split, TrainSplit
+    from fixnorm.data.segmentation import IGNORED, SegmentationData, open_segmentation
+    from fixnorm.data.settings import (
+        ClassificationFields,
+        DataSettings,
+        DenseFields,
+        DenseSettings,
+        DetectionSettings,
+        SegmentationFields,
+        SegmentationSettings,
+    )
+    from fixnorm.data.split import Batch, OpenSet, Progress
 except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "PIL", "pydantic", "torchvision"):
+    if error.name not in ("numpy", "PIL", "torchvision"):
         raise
-    raise ModuleNotFoundError(
-        f"fixnorm.data needs {error.name}: pip install 'fixnorm[train]'", name=error.name
-    ) from error
+    from fixnorm.system.extras import missing
+
+    raise missing("fixnorm.data", error, "train") from error
 
 __all__ = [
     "IGNORED",
     "Batch",
+    "ClassificationFields",
     "Data",
     "DataError",
     "DataSettings",
+    "DenseFields",
     "DenseSettings",
     "DetectionBatch",
     "DetectionData",
     "DetectionSettings",
-    "EvalSplit",
     "GroundTruth",
     "OpenSet",
     "Progress",
     "Result",
     "SegmentationData",
+    "SegmentationFields",
     "SegmentationSettings",
     "Skipped",
-    "Split",
     "Target",
-    "TrainSplit",
     "count_training_images",
     "open_data",
     "open_detection",

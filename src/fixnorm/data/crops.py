@@ -1,7 +1,7 @@
 """Where random crops lie, from uniform numbers: arithmetic on whole columns, no images.
 
 The columns of a row of draws:
-    0 flip · 1 top · 2 left · 3 seed of the policy · 4… ten attempts of (area, ratio)
+    0 flip · 1 top · 2 left · 3 seed of the policy, or scale · 4… ten attempts of (area, ratio)
 """
 
 import math
@@ -10,14 +10,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fixnorm.data.settings import DataSettings
+from fixnorm.data.settings import ClassificationFields, SegmentationSettings
 
 _RATIO = (3 / 4, 4 / 3)
 _ATTEMPTS = 10
+LEAST_DRAWS = 4
+"""Columns of a table of draws; a row is a multiple of this."""
 
 
-class Boxes(NamedTuple):
-    """Pixel boxes, one a sample."""
+class Crops(NamedTuple):
+    """In pixels, one a sample."""
 
     top: NDArray[np.int64]
     left: NDArray[np.int64]
@@ -25,9 +27,10 @@ class Boxes(NamedTuple):
     width: NDArray[np.int64]
 
 
-def draws_per_sample(settings: DataSettings) -> int:
+def draws_per_sample(settings: ClassificationFields) -> int:
     """The columns that these settings need."""
-    return 4 + 2 * _ATTEMPTS if settings.train_crop == "random-resized" else 4
+    attempts = 2 * _ATTEMPTS if settings.train_crop == "random-resized" else 0
+    return LEAST_DRAWS + attempts
 
 
 def flips(draws: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -46,20 +49,20 @@ def positions(u: NDArray[np.float64], room: NDArray[np.int64] | int) -> NDArray[
     return chosen
 
 
-def padded_boxes(draws: NDArray[np.float64], *, size: int, padding: int) -> Boxes:
+def padded_crops(draws: NDArray[np.float64], *, size: int, padding: int) -> Crops:
     """Crops of `size` from images padded to size + 2·padding."""
     side = np.full(len(draws), size)
     top, left = (positions(draws[:, column], 2 * padding) for column in (1, 2))
-    return Boxes(top, left, side, side)
+    return Crops(top, left, side, side)
 
 
-def resized_boxes(
+def resized_crops(
     draws: NDArray[np.float64], *, height: int, width: int, min_scale: float
-) -> Boxes:
-    """Boxes as torchvision's `RandomResizedCrop` draws them.
+) -> Crops:
+    """Crops as torchvision's `RandomResizedCrop` draws them.
 
     Area uniform in [min_scale, 1] of the image, log ratio uniform in [log 3/4, log 4/3]; the first
-    of ten attempts that fits, else the largest centred box of an allowed ratio.
+    of ten attempts that fits, else the largest centred crop of an allowed ratio.
     """
     area_u, ratio_u = draws[:, 4::2], draws[:, 5::2]
     area = height * width * (min_scale + (1 - min_scale) * area_u)
@@ -81,4 +84,33 @@ def resized_boxes(
     w = np.where(found, w[rows, first], fallback_w)
     top = np.where(found, positions(draws[:, 1], height - h), (height - fallback_h) // 2)
     left = np.where(found, positions(draws[:, 2], width - w), (width - fallback_w) // 2)
-    return Boxes(top, left, h, w)
+    return Crops(top, left, h, w)
+
+
+class ScaledCrop(NamedTuple):
+    """Rows and columns, from `top` and `left`, of an image resized to height × width."""
+
+    height: int
+    width: int
+    top: int
+    left: int
+    rows: int
+    columns: int
+    flip: bool
+
+
+def scaled_crop(
+    size: tuple[int, int], draws: NDArray[np.float64], settings: SegmentationSettings
+) -> ScaledCrop:
+    """Scale, then place the crop uniformly; it is smaller where the scaled image is."""
+    low, high = settings.scale
+    factor = low + (high - low) * float(draws[0, 3])
+    height, width = (max(1, int(side * factor + 0.5)) for side in size)
+    crop_height, crop_width = settings.crop_size
+    rows, columns = min(height, crop_height), min(width, crop_width)
+    top, left = (
+        int(positions(draws[:, column], room)[0])
+        for column, room in ((1, height - rows), (2, width - columns))
+    )
+    flip = settings.flip and bool(flips(draws)[0])
+    return ScaledCrop(height, width, top, left, rows, columns, flip)

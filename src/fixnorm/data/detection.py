@@ -13,22 +13,22 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fixnorm.data import boxes as on_boxes
 from fixnorm.data.coco import (
+    Boxes,
+    CocoFile,
     GroundTruth,
-    InstanceImages,
     Instances,
     Skipped,
     ground_truth,
     learnable,
+    read_coco_file,
 )
-from fixnorm.data.coco_file import CocoFile, read_coco_file
-from fixnorm.data.crops import flips
-from fixnorm.data.dense_settings import DetectionSettings
-from fixnorm.data.errors import DataError
-from fixnorm.data.opened import OpenSet, Progress, check_folder
-from fixnorm.data.pictures import Pictures, place
-from fixnorm.data.pixels import to_pixels
+from fixnorm.data.crops import LEAST_DRAWS, flips
+from fixnorm.data.dense import DenseImages, place
+from fixnorm.data.errors import DataError, check_folder
+from fixnorm.data.images import to_pixels
+from fixnorm.data.settings import DetectionSettings
+from fixnorm.data.split import OpenSet, Progress
 from fixnorm.data.stream import stream_splits
 from fixnorm.data.transforms import resized
 
@@ -96,7 +96,7 @@ class DetectionData(OpenSet[DetectionBatch]):
         """Detections on a validation image of a batch, in COCO's ids and the file's pixels."""
         height, width = self._sizes[target["image_id"]]
         before = (image.shape[-2], image.shape[-1])
-        corners = on_boxes.scale(boxes.detach().float().cpu().numpy(), before, (height, width))
+        corners = scaled(boxes.detach().float().cpu().numpy(), before, (height, width))
         return [
             Result(
                 image_id=target["image_id"],
@@ -114,11 +114,7 @@ class DetectionData(OpenSet[DetectionBatch]):
         self._sizes = {image["id"]: (image["height"], image["width"]) for image in images}
 
 
-class BoxSample(NamedTuple):
-    """An image and its target."""
-
-    image: torch.Tensor
-    target: Target
+BoxSample = tuple[torch.Tensor, Target]
 
 
 def seen_size(size: tuple[int, int], settings: DetectionSettings) -> tuple[int, int]:
@@ -130,46 +126,56 @@ def seen_size(size: tuple[int, int], settings: DetectionSettings) -> tuple[int, 
     return height, width
 
 
-class BoxReader:
-    """Makes samples of pictures and of their boxes."""
+def scaled(boxes: Boxes, before: tuple[int, int], after: tuple[int, int]) -> Boxes:
+    """Boxes of an image that is resized from `before` to `after` (height, width)."""
+    y, x = (new / old for old, new in zip(before, after, strict=True))
+    return boxes * np.array([x, y, x, y], dtype=np.float32)
 
-    draws = 4
+
+def mirrored(boxes: Boxes, width: int) -> Boxes:
+    """Boxes of an image that is mirrored left to right: x0 ↦ width − x1, x1 ↦ width − x0."""
+    result = boxes.copy()
+    result[:, [0, 2]] = width - boxes[:, [2, 0]]
+    return result
+
+
+class BoxReader:
+    """Makes samples of images and of their boxes."""
+
+    draws = LEAST_DRAWS
 
     def __init__(
-        self, pictures: Pictures, instances: Instances, settings: DetectionSettings
+        self, images: DenseImages, instances: Instances, settings: DetectionSettings
     ) -> None:
-        self._pictures = pictures
+        self._images = images
         self._instances = instances
         self._settings = settings
 
     def __len__(self) -> int:
-        return len(self._pictures)
+        return len(self._images)
 
     def path(self, at: int) -> Path:
-        """The file of image `at`."""
-        return self._pictures.path(at)
+        return self._images.path(at)
 
     def read(self, at: int, draws: NDArray[np.float64] | None) -> BoxSample:
-        """Image and boxes, resized, and mirrored if `draws` say so."""
-        image = Image.fromarray(self._pictures.picture(at))
+        image = Image.fromarray(self._images.pixels(at))
         boxes, labels = self._instances.target(at)
         before = (image.height, image.width)
         after = seen_size(before, self._settings)
         if after != before:
-            image, boxes = resized(image, *after), on_boxes.scale(boxes, before, after)
+            image, boxes = resized(image, *after), scaled(boxes, before, after)
         pixels = to_pixels(image)
         if draws is not None and self._settings.flip and flips(draws)[0]:
-            pixels, boxes = pixels.flip(2), on_boxes.mirror(boxes, after[1])
+            pixels, boxes = pixels.flip(2), mirrored(boxes, after[1])
         target = Target(
             boxes=torch.from_numpy(boxes.copy()),
             labels=torch.from_numpy(labels.copy()),
             image_id=int(self._instances.image_ids[at]),
         )
-        return BoxSample(pixels.contiguous().float().div_(255), target)
+        return pixels.contiguous().float().div_(255), target
 
     def collate(self, samples: list[BoxSample]) -> DetectionBatch:
-        """Side by side."""
-        return DetectionBatch([s.image for s in samples], [s.target for s in samples])
+        return DetectionBatch(*map(list, zip(*samples, strict=True)))
 
 
 def _read_file(root: Path, split: str) -> tuple[CocoFile, Path]:
@@ -216,21 +222,19 @@ def open_detection(
         _read_file(root, split) for split in ("train", "val")
     )
     _check_same_categories(train_file, val_file)
-    train = learnable(train_file, train_folder, keep_empty=False, limit=settings.train_images)
-    val = learnable(val_file, val_folder, keep_empty=True, limit=settings.val_images)
-    files = InstanceImages(train.instances), InstanceImages(val.instances)
-    if not settings.skip_broken:
-        for images in files:
-            for at in range(len(images)):
-                images.check_present(at)
-    placed = place(*files, settings=settings, where=str(root), progress=progress)
-    instances = (
-        train.instances.subset(placed.train.kept),
-        val.instances.subset(placed.val.kept),
+    train, train_skipped = learnable(
+        train_file, train_folder, keep_empty=False, limit=settings.train_images
     )
-    splits = stream_splits(
-        BoxReader(placed.train.pictures, instances[0], settings),
-        BoxReader(placed.val.pictures, instances[1], settings),
+    val, val_skipped = learnable(val_file, val_folder, keep_empty=True, limit=settings.val_images)
+    if not settings.skip_broken:
+        for instances in (train, val):
+            for at in range(len(instances)):
+                instances.check_present(at)
+    placed = place(train, val, settings=settings, where=str(root), progress=progress)
+    train, val = train.subset(placed.train.kept), val.subset(placed.val.kept)
+    train_split, val_split = stream_splits(
+        BoxReader(placed.train.images, train, settings),
+        BoxReader(placed.val.images, val, settings),
         settings,
         seed=seed,
         broken=placed.broken,
@@ -238,13 +242,13 @@ def open_detection(
     return DetectionData(
         name="coco",
         classes=tuple(train_file.categories.values()),
-        train=splits.train,
-        val=splits.val,
+        train=train_split,
+        val=val_split,
         memory_bytes=placed.memory_bytes,
         broken=placed.broken,
         category_ids=tuple(train_file.categories),
-        ground_truth=ground_truth(val_file, instances[1].image_ids),
-        train_skipped=train.skipped,
-        val_skipped=val.skipped,
+        ground_truth=ground_truth(val_file, val.image_ids),
+        train_skipped=train_skipped,
+        val_skipped=val_skipped,
         settings=settings,
     )

@@ -1,4 +1,6 @@
-"""What can be wrong with a data set."""
+"""What can be wrong with a data set, and the words for it."""
+
+from pathlib import Path
 
 
 class DataError(ValueError):
@@ -7,3 +9,23 @@ class DataError(ValueError):
 
 class BrokenImageError(DataError):
     """An image file that does not decode; `skip_broken` leaves such files out."""
+
+
+def broken(path: Path, reason: str) -> BrokenImageError:
+    """The error of a file that `skip_broken` may leave out."""
+    return BrokenImageError(
+        f"broken image {path}: {reason}; repair or remove it, or set skip_broken to leave it out"
+    )
+
+
+def check_folder(root: Path, name: str) -> None:
+    """`root`, which is to hold the set of that name, must be a folder."""
+    if not root.is_dir():
+        what = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"data folder {root} {what}: give the folder that holds the {name} files")
+
+
+def check_some_left(n: int, kind: str, where: str) -> None:
+    """At least one image must be left after the broken ones are gone."""
+    if n == 0:
+        raise DataError(f"every {kind} image in {where} is broken: replace them")

@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from fixnorm.data.errors import DataError
 from fixnorm.data.images import FileImages, PathTable, Source
-
-# torchvision.datasets.ImageFolder's
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 class _Files(NamedTuple):
@@ -75,7 +73,7 @@ def _image_files(folder: str, split: str) -> _Files:
                     continue
                 seen.add(real)
                 waiting.append(entry.path)
-            elif entry.name.lower().endswith(EXTENSIONS):
+            elif entry.name.lower().endswith(IMG_EXTENSIONS):
                 if _is_special(entry):
                     left_out += 1
                 else:
@@ -98,7 +96,7 @@ def _split_files(split: Path) -> tuple[dict[str, list[str]], int]:
         )
     found = {entry.name: _image_files(entry.path, real) for entry in classes}
     if not any(files.paths for files in found.values()):
-        raise DataError(f"no images: nothing below {split} ends in {', '.join(EXTENSIONS)}")
+        raise DataError(f"no images: nothing below {split} ends in {', '.join(IMG_EXTENSIONS)}")
     for name, files in found.items():
         if not files.paths:
             raise DataError(

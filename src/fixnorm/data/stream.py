@@ -18,10 +18,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from fixnorm.data.draws import uniforms_of
 from fixnorm.data.errors import BrokenImageError, DataError
+from fixnorm.data.settings import Loading
 from fixnorm.data.split import EvalSplit, TrainSplit
 
 _Key = tuple[int, int]  # epoch, position
 S = TypeVar("S")
+T = TypeVar("T")
 B = TypeVar("B")
 B_co = TypeVar("B_co", covariant=True)
 
@@ -42,22 +44,18 @@ class Reader(Protocol[S, B_co]):
         """Sample `at`, augmented by these (1, n) numbers; None: as evaluation sees it."""
 
     def collate(self, samples: list[S]) -> B_co:
-        """A batch."""
+        """The batch of these samples."""
 
 
-class _Sample(NamedTuple, Generic[S]):
-    value: S | None
+class _Fetched(NamedTuple, Generic[T]):
+    """A sample or a batch, or why there is none, and the positions found broken on the way."""
+
+    value: T | None
     broken: tuple[int, ...] = ()
     error: str | None = None
 
 
-class _Fetched(NamedTuple, Generic[B]):
-    batch: B | None
-    broken: tuple[int, ...]
-    error: str | None
-
-
-class _Samples(Dataset[_Sample[S]], Generic[S, B]):
+class _Samples(Dataset[_Fetched[S]], Generic[S, B]):
     def __init__(self, reader: Reader[S, B], *, seed: int | None, skip_broken: bool) -> None:
         self._reader = reader
         self._seed = seed  # None: evaluation
@@ -66,44 +64,32 @@ class _Samples(Dataset[_Sample[S]], Generic[S, B]):
     def __len__(self) -> int:
         return len(self._reader)
 
-    def __getitem__(self, key: _Key) -> _Sample[S]:
+    def __getitem__(self, key: _Key) -> _Fetched[S]:
         epoch, position = key
         draws = None
         if self._seed is not None:
             draws = uniforms_of(position, self._reader.draws, seed=self._seed, epoch=epoch)
         broken: list[int] = []
-        tries = len(self) if self._seed is not None else 1
-        for step in range(tries):
+        for step in range(1 if draws is None else len(self)):
             at = (position + step) % len(self)
             try:
-                value = self._reader.read(at, draws)
-            except BrokenImageError as error:
-                if not self._skip_broken:
-                    # raised in the main process, where it stays one line
-                    return _Sample(None, (), str(error))
-                broken.append(at)
+                return _Fetched(self._reader.read(at, draws), tuple(broken))
             except DataError as error:
-                return _Sample(None, (), str(error))
-            else:
-                return _Sample(value, tuple(broken))
-        if self._seed is None:
-            return _Sample(None, tuple(broken))
-        return _Sample(None, tuple(broken), "no images: every training image is broken")
+                if not (self._skip_broken and isinstance(error, BrokenImageError)):
+                    # raised in the main process, where it stays one line
+                    return _Fetched(None, (), str(error))
+                broken.append(at)
+        none_left = None if draws is None else "no images: every training image is broken"
+        return _Fetched(None, tuple(broken), none_left)
 
-
-class _Collate(Generic[S, B]):
-    """Batches are made in the worker: the main process only receives."""
-
-    def __init__(self, reader: Reader[S, B]) -> None:
-        self._reader = reader
-
-    def __call__(self, samples: list[_Sample[S]]) -> _Fetched[B]:
+    def collate(self, samples: list[_Fetched[S]]) -> _Fetched[B]:
+        """Batches are made in the worker: the main process only receives."""
         error = next((s.error for s in samples if s.error is not None), None)
         broken = tuple(position for s in samples for position in s.broken)
         good = [s.value for s in samples if s.value is not None]
         if error is not None or not good:
             return _Fetched(None, broken, error)
-        return _Fetched(self._reader.collate(good), broken, None)
+        return _Fetched(self._reader.collate(good), broken)
 
 
 class _Plan:
@@ -133,21 +119,15 @@ class StreamLoader(Generic[S, B]):
     """A DataLoader whose workers live from the first epoch to the last."""
 
     def __init__(
-        self,
-        reader: Reader[S, B],
-        *,
-        seed: int | None,
-        workers: int,
-        skip_broken: bool,
-        broken: list[Path],
+        self, reader: Reader[S, B], settings: Loading, *, seed: int | None, broken: list[Path]
     ) -> None:
         """`seed` None is evaluation; files found broken are added to `broken`."""
         self._reader = reader
-        self._samples = _Samples(reader, seed=seed, skip_broken=skip_broken)
-        self._workers = workers
+        self._samples = _Samples(reader, seed=seed, skip_broken=settings.skip_broken)
+        self._workers = settings.workers
         self._broken = broken
         self._plan = _Plan()
-        self._loader: DataLoader[_Sample[S]] | None = None
+        self._loader: DataLoader[_Fetched[S]] | None = None
         self._iterations = 0
 
     def __len__(self) -> int:
@@ -164,19 +144,19 @@ class StreamLoader(Generic[S, B]):
             self._count(fetched.broken)
             if fetched.error is not None:
                 raise DataError(fetched.error)
-            if fetched.batch is not None:
-                yield fetched.batch
+            if fetched.value is not None:
+                yield fetched.value
             if mine != self._iterations:
                 raise RuntimeError(
                     "a streaming split is read by one iterator at a time: a newer one was started"
                 )
 
-    def _start(self) -> DataLoader[_Sample[S]]:
+    def _start(self) -> DataLoader[_Fetched[S]]:
         return DataLoader(
             self._samples,
             batch_sampler=self._plan,
             num_workers=self._workers,
-            collate_fn=_Collate(self._reader),
+            collate_fn=self._samples.collate,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=self._workers > 0,
             worker_init_fn=_own_process_group,
@@ -190,45 +170,20 @@ class StreamLoader(Generic[S, B]):
                 self._broken.append(path)
 
     def close(self) -> None:
-        """End the workers."""
         self._loader = None
-
-
-class _Loading(Protocol):
-    @property
-    def workers(self) -> int: ...
-
-    @property
-    def skip_broken(self) -> bool: ...
-
-
-class Splits(NamedTuple, Generic[B]):
-    """Both splits of a set."""
-
-    train: TrainSplit[B]
-    val: EvalSplit[B]
 
 
 def stream_splits(
     train: Reader[S, B],
     val: Reader[S, B],
-    settings: _Loading,
+    settings: Loading,
     *,
     seed: int,
     broken: list[Path],
     breaks: Sequence[int] = (),
-) -> Splits[B]:
+) -> tuple[TrainSplit[B], EvalSplit[B]]:
     """Both splits of a set whose samples are made one by one."""
-
-    def loader(reader: Reader[S, B], seed: int | None) -> StreamLoader[S, B]:
-        return StreamLoader(
-            reader,
-            seed=seed,
-            workers=settings.workers,
-            skip_broken=settings.skip_broken,
-            broken=broken,
-        )
-
-    return Splits(
-        TrainSplit(loader(train, seed), seed=seed), EvalSplit(loader(val, None), breaks=breaks)
+    return (
+        TrainSplit(StreamLoader(train, settings, seed=seed, broken=broken), seed=seed),
+        EvalSplit(StreamLoader(val, settings, seed=None, broken=broken), breaks=breaks),
     )

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fixnorm.evidence.training import Training
+from fixnorm.evidence.scales import Scale
+from fixnorm.evidence.trainings import Training
+from fixnorm.report.tables import TextTable
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks import task_of
+from fixnorm.training.tasks import estimates_of, task_of
 from fixnorm.tuning.estimate import seconds_of_training, training_images
 
-__all__ = ["TFLOPS", "Cost", "Counter"]
+__all__ = ["TFLOPS", "Cost", "Counter", "cost_table"]
 
 TFLOPS = 40.0
 """10¹² operations a second that one GPU sustains: about a third of a V100's peak in half precision,
@@ -24,7 +26,7 @@ _BACKWARD = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """Of several trainings."""
+    """What several trainings cost."""
 
     trainings: int
     t_max: float
@@ -37,7 +39,7 @@ class Cost:
 
     @property
     def gpu_hours(self) -> float:
-        """At :data:`TFLOPS`."""
+        """Of one GPU that does :data:`TFLOPS`."""
         return self.operations / (TFLOPS * 1e12) / 3600
 
 
@@ -51,20 +53,13 @@ class Counter:
 
     def cost(self, trainings: Iterable[Training]) -> Cost:
         """Of all of them."""
-        listed = list(trainings)
-        images = [training_images(training.recipe, None) for training in listed]
+        counted = [(training, training_images(training.recipe, None)) for training in trainings]
         return Cost(
-            trainings=len(listed),
-            t_max=round(sum(training.cost for training in listed), 3),
-            images=sum(images),
-            operations=sum(
-                n * self.operations(training.recipe)
-                for n, training in zip(images, listed, strict=True)
-            ),
-            seconds=sum(
-                n * self.seconds(training.recipe)
-                for n, training in zip(images, listed, strict=True)
-            )
+            trainings=len(counted),
+            t_max=round(sum(training.cost for training, _ in counted), 3),
+            images=sum(images for _, images in counted),
+            operations=sum(n * self.operations(training.recipe) for training, n in counted),
+            seconds=sum(n * self.seconds(training.recipe) for training, n in counted)
             if self._measure
             else None,
         )
@@ -87,20 +82,51 @@ class Counter:
 
 def _network(recipe: Recipe) -> str:
     """What the operations of an image depend on."""
-    size = task_of(recipe).expected().size
+    size = estimates_of(recipe).expected().size
     return f"{recipe.task} {recipe.model} {size}"
 
 
 @torch.no_grad()
 def forward_operations(recipe: Recipe) -> float:
     """Of one image, counted by running the network on it: without arithmetic where that works."""
-    task = task_of(recipe)
-    expected = task.expected()
+    task, estimates = task_of(recipe), estimates_of(recipe)
+    expected = estimates.expected()
     # A detector decides by values which boxes to keep: it needs some.
     device = torch.device("cpu" if recipe.task == "detection" else "meta")
     with device:
         model = task.network(expected.classes, expected.size[0]).eval()
-    part = task.example(1, device)
+    part = estimates.example(1, device)
     with FlopCounterMode(display=False) as counter:
         model(*part.inputs)
     return float(counter.get_total_flops()) / part.images
+
+
+def cost_table(costs: dict[str, Cost], scale: Scale) -> TextTable:
+    """What experiments would take, one row for each."""
+    here = scale.name == "small"
+    rows = [
+        (
+            name,
+            str(cost.trainings),
+            f"{cost.t_max:g}",
+            f"{cost.images / 1e6:,.1f}",
+            f"{cost.operations / (1e15 if here else 1e18):.3g}",
+            f"{(cost.seconds or 0) / 3600:.1f}" if here else f"{cost.gpu_hours:,.0f}",
+        )
+        for name, cost in costs.items()
+    ]
+    last = "core-hours here" if here else f"GPU-hours at {TFLOPS:g} TFLOP/s"
+    notes = ["At most: searches end earlier where a cap is never met."]
+    if len(costs) > 1:
+        notes.append("together: trainings that are the same are run once.")
+    if not here:
+        notes.append("Forward and backward passes alone, as each network counts on one image.")
+    columns = (
+        "experiment",
+        "trainings",
+        "T_max",
+        "million images",
+        "PFLOP" if here else "EFLOP",
+        last,
+    )
+    return TextTable(f"At {scale.name} scale", columns, tuple(rows), tuple(notes), words=1)

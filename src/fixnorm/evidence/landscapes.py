@@ -7,19 +7,51 @@ second parameter; outside it is that of the edge. ``fixnorm.evidence.replay`` ru
 from __future__ import annotations
 
 import math
+import random
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from fixnorm.training.bounded import Fraction, Loose, Name, Positive
 from fixnorm.training.checked import Part, read_checked
 
-__all__ = ["AXES", "Corner", "Landscape", "Peak", "Recorded", "is_landscape"]
+__all__ = [
+    "AXES",
+    "NOISES",
+    "Corner",
+    "Landscape",
+    "NoisyLandscape",
+    "Peak",
+    "Point",
+    "Recorded",
+]
 
 AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
 """The second parameter of a landscape, and what people call it."""
+NOISES = ("full", "recorded")
+
+
+class Point(Part):
+    """A training of a recording."""
+
+    lr: Positive
+    seed: int
+    alpha: Positive | None = None
+    weight_decay: Positive | None = None
+    fraction: Fraction
+    accuracy: Loose
+    largest_scale: Loose = None
+    curve: tuple[Loose, ...] | None = None
+    """The accuracy after each epoch."""
+
+
+class _Recording(Part):
+    """The content of a landscape's file."""
+
+    name: Name
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +84,7 @@ class Peak:
     accuracy: float
 
 
-Point = tuple[float, float, float]
+Place = tuple[float, float, float]
 """(fraction, level, lr)."""
 
 
@@ -68,13 +100,16 @@ class Landscape:
     """Of the trainings of full length."""
     seeds: tuple[int, ...]
     """Those with every point of the grid."""
-    trainings: dict[tuple[Point, int], Recorded]
+    trainings: dict[tuple[Place, int], Recorded]
 
     @classmethod
     def read(cls, file: Path) -> Landscape:
         """From the JSON file of a recording."""
         content = read_checked(
-            file, _File, what="a recorded landscape", advice="give the JSON file of a recording"
+            file,
+            _Recording,
+            what="a recorded landscape",
+            advice="give the JSON file of a recording",
         )
         axis, recorded = _axis(file, content.points), _recorded(content.points)
         lrs = tuple(sorted({lr for (_, _, lr), _ in recorded}))
@@ -108,7 +143,7 @@ class Landscape:
         return max(len(t.curve) for ((f, _, _), _), t in self.trainings.items() if f == 1)
 
     @cached_property
-    def means(self) -> dict[Point, Recorded]:
+    def means(self) -> dict[Place, Recorded]:
         """The mean over the seeds, at each point of the grid."""
         points = dict.fromkeys(point for point, _ in self.trainings)
         return {point: _mean([self.trainings[point, s] for s in self.seeds]) for point in points}
@@ -157,32 +192,7 @@ class Landscape:
         )
 
 
-def is_landscape(file: Path) -> bool:
-    """Whether the file is a recording."""
-    try:
-        Landscape.read(file)
-    except ValueError:
-        return False
-    return True
-
-
-class _Point(Part):
-    lr: Positive
-    alpha: Positive | None = None
-    weight_decay: Positive | None = None
-    fraction: Fraction
-    seed: int
-    accuracy: Loose
-    curve: tuple[Loose, ...] | None = None
-    largest_scale: Loose = None
-
-
-class _File(Part):
-    name: Name
-    points: tuple[_Point, ...]
-
-
-def _axis(file: Path, points: Sequence[_Point]) -> str:
+def _axis(file: Path, points: Sequence[Point]) -> str:
     found = [{name for name in AXES if getattr(point, name) is not None} for point in points]
     all_found = set().union(*found)
     if len(all_found) != 1 or not all(found):
@@ -191,11 +201,11 @@ def _axis(file: Path, points: Sequence[_Point]) -> str:
     return str(all_found.pop())
 
 
-def _recorded(points: Sequence[_Point]) -> dict[tuple[Point, int], Recorded]:
+def _recorded(points: Sequence[Point]) -> dict[tuple[Place, int], Recorded]:
     lengths: dict[float, int] = {}
     for point in points:
         lengths[point.fraction] = max(lengths.get(point.fraction, 1), len(point.curve or ()))
-    found: dict[tuple[Point, int], Recorded] = {}
+    found: dict[tuple[Place, int], Recorded] = {}
     for point in points:
         level = point.weight_decay if point.alpha is None else point.alpha
         assert level is not None
@@ -226,3 +236,86 @@ def _shares(places: Sequence[float], at: float) -> list[tuple[float, float]]:
     low, high = places[right - 1], places[right]
     share = (math.log(at) - math.log(low)) / (math.log(high) - math.log(low))
     return [(low, 1 - share), (high, share)]
+
+
+@dataclass(frozen=True)
+class NoisyLandscape:
+    """A landscape to train on: its mean plus the noise of a recorded training.
+
+    With w the weights of the grid points around x, y_{k,s} what seed s gave at point k, and ȳ_k the
+    mean of the n seeds there,
+
+        full:      y(x) = Σ_k w_k·ȳ_k + √(n/(n−1))·(y_{j,s} − ȳ_j)
+        recorded:  y(x) = Σ_k w_k·y_{k,s}
+
+    where s is drawn evenly and j by the weights. ``recorded`` shows nothing but recorded numbers,
+    yet has too little noise: deviations from the mean of n seeds are too small by √((n−1)/n), and
+    between the points of the grid they average out. ``full`` gives the noise, everywhere, the size
+    that the unbiased estimate of its variance has. One seed has no noise to lend.
+    """
+
+    landscape: Landscape
+    key: str
+    """Of the draws: the same point is the same training, whoever asks for it."""
+    noise: str = "full"
+    """Of :data:`NOISES`."""
+
+    def training(
+        self, lr: float, level: float, *, fraction: float = 1.0, seed: int = 0
+    ) -> Recorded:
+        """Train there.
+
+        The draw does not depend on the level: alphas whose caps are not met are one training, and
+        must stay one.
+        """
+        world = self.landscape
+        chance = random.Random(f"{self.key} {lr!r} {fraction!r} {seed}")
+        recorded_seed = chance.choice(world.seeds)
+        corners = world.corners(lr, level, fraction=fraction)
+        lenders, stretch = corners, 1.0
+        if self.noise == "full":
+            picked = _pick(corners, lr_share=chance.random(), level_share=chance.random())
+            count = len(world.seeds)
+            lenders = [replace(picked, weight=1.0)]
+            stretch = math.sqrt(count / (count - 1)) if count > 1 else 0.0
+        parts = [(c.weight, world.means[fraction, c.level, c.lr]) for c in corners]
+        for c in lenders:
+            at = (fraction, c.level, c.lr)
+            parts.append((c.weight * stretch, world.trainings[at, recorded_seed]))
+            parts.append((-c.weight * stretch, world.means[at]))
+        scales = [
+            (c.weight, world.trainings[(fraction, c.level, c.lr), recorded_seed].largest_scale)
+            for c in corners
+        ]
+        return Recorded(
+            math.fsum(weight * part.accuracy for weight, part in parts),
+            tuple(
+                math.fsum(weight * value for weight, value in values)
+                for values in zip(*([(w, v) for v in part.curve] for w, part in parts), strict=True)
+            ),
+            _sum(scales),
+        )
+
+
+def _pick(corners: list[Corner], *, lr_share: float, level_share: float) -> Corner:
+    """One corner with the probability of its weight: first the lr, the same for every level."""
+    lr = _drawn([(c.lr, c.weight) for c in corners], lr_share)
+    level = _drawn([(c.level, c.weight) for c in corners if c.lr == lr], level_share)
+    return next(c for c in corners if (c.lr, c.level) == (lr, level))
+
+
+def _drawn(weighted: list[tuple[float, float]], share: float) -> float:
+    left = share * math.fsum(weight for _, weight in weighted)
+    sums: dict[float, float] = {}
+    for value, weight in weighted:
+        sums[value] = sums.get(value, 0.0) + weight
+    for value, weight in sums.items():
+        left -= weight
+        if left < 0:
+            return value
+    return value
+
+
+def _sum(weighted: list[tuple[float, float | None]]) -> float | None:
+    known = [w * scale for w, scale in weighted if scale is not None]
+    return math.fsum(known) if len(known) == len(weighted) else None

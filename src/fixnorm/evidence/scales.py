@@ -1,4 +1,4 @@
-"""The settings of each experiment: of half a minute on one core, and the paper's own.
+"""What each experiment trains: workloads of half a minute on one core, and the paper's own.
 
 At small scale a few thousand images are trained for some epochs: overfitting is what weight decay
 works against there, so its range goes up to 8e-3 where the paper's ends at 5e-4.
@@ -6,38 +6,89 @@ works against there, so its range goes up to 8e-3 where the paper's ends at 5e-4
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from fixnorm import recipes
-from fixnorm.evidence.setting import Ranges, Setting
+from fixnorm.evidence.trainings import Training, Value
+from fixnorm.methods import MethodName
+from fixnorm.training.recipe import Recipe, changed
+from fixnorm.training.tasks import Metric, task_of
+from fixnorm.tuning.plan import PAPER, SearchSpace
+from fixnorm.tuning.run import length_of
 
-__all__ = ["PAPER_SCALE", "SCALES", "SMALL", "Scale", "ScaleName"]
+__all__ = ["PAPER_SCALE", "SCALES", "SMALL", "Ranges", "Scale", "ScaleName", "Workload"]
 
 ScaleName = Literal["small", "paper"]
 
-_PAPER_DECAY = Ranges(lr=(0.2, 3.2), weight_decay=(1e-5, 5e-4))
-_SMALL_DECAY = Ranges(lr=(0.1, 3.2), weight_decay=(1e-4, 8e-3))
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """Of learning rate and weight decay; searched on a log scale."""
+
+    lr: tuple[float, float]
+    weight_decay: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A recipe with its data, and where to look for its best numbers."""
+
+    name: str
+    recipe: str
+    changes: Mapping[str, Value] = field(default_factory=dict)
+    data: str | None
+    space: SearchSpace = PAPER
+    """Of lr and alpha."""
+    decay: Ranges
+    """Of lr and weight decay."""
+
+    def training(
+        self, method: MethodName, *, seed: int, fraction: float = 1.0, **numbers: Value
+    ) -> Training:
+        """One of its trainings; numbers that are none stay as the recipe has them."""
+        base = self.recipe_for(method)
+        given = {name: value for name, value in numbers.items() if value is not None}
+        length = length_of(base, fraction)
+        if length != base.length:
+            given |= base.of_length(length)
+        return Training(
+            base=self.recipe,
+            method=method,
+            changes=tuple({**self.changes, **given, "seed": seed}.items()),
+            data=self.data,
+            cost=length / base.length,
+        )
+
+    def recipe_for(self, method: MethodName) -> Recipe:
+        """The recipe of a method as it stands."""
+        return changed(recipes.get(self.recipe, method), **self.changes)
+
+    @property
+    def metric(self) -> Metric:
+        """What it is judged by."""
+        return task_of(self.recipe_for("fixnorm")).metric
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """All settings, by experiment."""
+    """What each experiment trains."""
 
     name: ScaleName
-    fig1: Setting
-    fig2: Setting
-    fig4: tuple[Setting, ...]
-    table1: tuple[Setting, ...]
-    table2: tuple[Setting, ...]
-    table3: tuple[Setting, ...]
-    table4: tuple[Setting, ...]
-    peers: Setting
+    fig1: Workload
+    fig2: Workload
+    fig4: tuple[Workload, ...]
+    table1: tuple[Workload, ...]
+    table2: tuple[Workload, ...]
+    table3: tuple[Workload, ...]
+    table4: tuple[Workload, ...]
+    peers: Workload
     norm_decays: tuple[float, ...] = ()
     """Further λ for the norm of ``fig1``: it settles after about 1/(4·lr·λ) steps, which a short
     training with the recipe's own λ does not have."""
     budgets: tuple[int, ...]
-    """Trainings of BO + weight decay, for each setting of ``table1``."""
+    """Trainings of BO + weight decay, for each workload of ``table1``."""
     adamw: Ranges
     sgdp: Ranges
     seeds: int = 3
@@ -46,22 +97,26 @@ class Scale:
     """Independent repetitions of each search of ``table1``."""
 
 
-def _small(name: str, recipe: str, data: str, **changes: Any) -> Setting:
-    return Setting(name=name, recipe=recipe, changes=changes, data=data, decay=_SMALL_DECAY)
+_PAPER_DECAY = Ranges(lr=(0.2, 3.2), weight_decay=(1e-5, 5e-4))
+_SMALL_DECAY = Ranges(lr=(0.1, 3.2), weight_decay=(1e-4, 8e-3))
 
 
-def _full(recipe: str, data: str = "imagenet") -> Setting:
-    return Setting(name=recipe, recipe=recipe, data=data, decay=_PAPER_DECAY)
+def _small(name: str, recipe: str, data: str, **changes: Value) -> Workload:
+    return Workload(name=name, recipe=recipe, changes=changes, data=data, decay=_SMALL_DECAY)
 
 
-def _relative(name: str, **changes: Any) -> Setting:
+def _full(recipe: str, data: str = "imagenet") -> Workload:
+    return Workload(name=recipe, recipe=recipe, data=data, decay=_PAPER_DECAY)
+
+
+def _relative(name: str, **changes: Value) -> Workload:
     """A small relative of a model of Table 2."""
     return _small(name, "cifar10-quick", "cifar10", epochs=5, **changes)
 
 
 _CIFAR = _small("CIFAR-10", "cifar10-quick", "cifar10")
 _TINY = _small("Tiny-ImageNet", "tiny-imagenet-quick", "tiny_imagenet_100")
-_TRICKS = {"drop_path": 0.1, "auto_augment": "cifar10", "workers": 1}
+_TRICKS: dict[str, Value] = {"drop_path": 0.1, "auto_augment": "cifar10", "workers": 1}
 
 SMALL = Scale(
     name="small",

@@ -1,117 +1,172 @@
-"""Searches as part of an experiment: Algorithm 4, and Bayesian optimisation of lr and λ."""
+"""Searches as part of an experiment: Algorithm 4, and Bayesian optimisation of lr and λ.
+
+A search's own best score is the best of many and so too good: its winner is trained anew, with
+seeds that no search has seen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
 
-from fixnorm.evidence.lab import Lab
-from fixnorm.evidence.setting import Ranges, Setting
-from fixnorm.evidence.training import Training
+from fixnorm.evidence.experiment import NotNegative, Scores
+from fixnorm.evidence.scales import Ranges, Scale, Workload
+from fixnorm.evidence.trainings import Training, Trainings, Value
 from fixnorm.groups import Scope
-from fixnorm.tuning.plan import Outcome, Trial, paper
-from fixnorm.tuning.strategies import SamplerStrategy
+from fixnorm.methods import MethodName
+from fixnorm.training.bounded import Fraction, Name, Percent, Positive
+from fixnorm.training.checked import Part
+from fixnorm.tuning.search import Ledger, Search
+from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy
+from fixnorm.tuning.study import Study
+from fixnorm.tuning.trial import Result, StudyRecord, Trial
 
-__all__ = ["Searched", "Tried", "algorithm4", "bayesian"]
+__all__ = [
+    "Scored",
+    "Searched",
+    "Step",
+    "Winner",
+    "algorithm4",
+    "bayesian",
+    "fresh_scores",
+    "tuned_fixnorm",
+    "tuned_weight_decay",
+]
 
 Kind = Literal["alpha", "weight_decay"]
+FRESH = 100
+"""The first of the seeds that no search uses."""
+_MOST = 10_000
+"""Points of a sampler, which goes on for as long as somebody asks."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """One step of a search."""
+class Step(Part):
+    """One trial of a search."""
 
-    round: str
-    lr: float
-    second: float
+    round: Name
+    lr: Positive
+    second: Positive
     """alpha or λ."""
-    fraction: float
-    score: float | None
+    fraction: Fraction
+    score: Percent | None
     free: bool
     """Known without training."""
 
-    @property
-    def cost(self) -> float:
-        """In T_max."""
-        return 0.0 if self.free else self.fraction
 
-
-@dataclass(frozen=True)
-class Searched:
+class Searched(Part):
     """A search that is over."""
 
     kind: Kind
-    lr: float
-    second: float
-    score: float
-    """The one that made it the winner; a new training of the same numbers is lower on average."""
-    tried: tuple[Tried, ...]
+    lr: Positive
+    second: NotNegative
+    """alpha or λ."""
+    score: Percent
+    """The one that made it the winner."""
+    tried: tuple[Step, ...]
+    cost: NotNegative
+    """In T_max."""
 
     @property
-    def cost(self) -> float:
-        """In T_max."""
-        return round(sum(step.cost for step in self.tried), 9)
-
-    @property
-    def winner(self) -> dict[str, float]:
+    def winner(self) -> dict[str, Value]:
         """Its numbers, as fields of a recipe."""
         return {"lr": self.lr, self.kind: self.second}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {**asdict(self), "cost": self.cost, "tried": [asdict(step) for step in self.tried]}
+    def numbers(self) -> str:
+        """The winner's, for people."""
+        if self.kind == "alpha":
+            return f"lr {self.lr:g}, alpha {self.second:g}"
+        return f"lr {self.lr:.2g}, λ {self.second:.1e}"
 
 
-def algorithm4(lab: Lab, setting: Setting, *, seed: int, scope: Scope = "global") -> Searched:
+class Winner(Searched):
+    """A search with the scores of its winner, trained with fresh seeds."""
+
+    scores: Scores
+
+
+class Scored(Part):
+    """Numbers of a recipe, trained with fresh seeds."""
+
+    lr: Positive
+    second: NotNegative
+    """alpha or λ."""
+    cost: NotNegative
+    scores: Scores
+
+
+def tuned_fixnorm(
+    trainings: Trainings, workload: Workload, scale: Scale, *, seed: int, scope: Scope = "global"
+) -> Winner:
+    """The winner of Algorithm 4, trained anew."""
+    found = algorithm4(trainings, workload, seed=seed, scope=scope)
+    numbers = {**found.winner, "scope": _changed(scope)}
+    scores = fresh_scores(trainings, workload, "fixnorm", scale, **numbers)
+    return Winner(**dict(found), scores=scores)
+
+
+def tuned_weight_decay(
+    trainings: Trainings,
+    workload: Workload,
+    scale: Scale,
+    *,
+    seed: int,
+    budget: int,
+    optimizer: str | None = None,
+    ranges: Ranges | None = None,
+) -> Winner:
+    """The winner of Bayesian optimisation, trained anew."""
+    found = bayesian(
+        trainings, workload, seed=seed, budget=budget, optimizer=optimizer, ranges=ranges
+    )
+    numbers = {**found.winner, "optimizer": optimizer}
+    scores = fresh_scores(trainings, workload, "weight-decay", scale, **numbers)
+    return Winner(**dict(found), scores=scores)
+
+
+def fresh_scores(
+    trainings: Trainings, workload: Workload, method: MethodName, scale: Scale, **numbers: Value
+) -> tuple[float, ...]:
+    """Of the recipe with these numbers, or as it stands, with fresh seeds; 0 if it diverged."""
+    seeds = range(FRESH, FRESH + scale.seeds)
+    asked = (workload.training(method, seed=seed, fraction=1.0, **numbers) for seed in seeds)
+    return tuple(one.counted for one in trainings.all(asked))
+
+
+def algorithm4(
+    trainings: Trainings, workload: Workload, *, seed: int, scope: Scope = "global"
+) -> Searched:
     """FixNorm's own search; slots that are known without training cost nothing."""
-    space, tried = setting.space, list[Tried]()
-    outcomes: dict[Trial, Outcome] = {}
-    while not (advice := paper(space, outcomes)).over:
-        if advice.free:
-            known = {trial: outcomes[source] for trial, source in advice.free.items()}
-        else:
-            asked = [
-                setting.training(
-                    "fixnorm",
-                    seed=seed,
-                    fraction=trial.slot.fraction,
-                    lr=trial.slot.lr,
-                    alpha=trial.slot.alpha,
-                    scope=scope if scope != "global" else None,
-                )
-                for trial in advice.train
-            ]
-            found = lab.all(asked)
-            known = {
-                trial: Outcome(f.value, f.largest_scale)
-                for trial, f in zip(advice.train, found, strict=True)
-            }
-        outcomes |= known
-        for trial, outcome in known.items():
-            slot = trial.slot
-            tried.append(
-                Tried(
-                    advice.rounds[slot.round].title,
-                    slot.lr,
-                    slot.alpha,
-                    slot.fraction,
-                    outcome.accuracy if outcome.finite else None,
-                    bool(advice.free),
-                )
+    strategy = PlanStrategy(space=workload.space)
+    search = Search(strategy, Ledger(strategy.settings()))
+    while trials := search.ask(strategy.trainings):
+        asked = [
+            workload.training(
+                "fixnorm",
+                seed=seed,
+                fraction=trial.fraction,
+                lr=trial.lr,
+                alpha=trial.alpha,
+                scope=_changed(scope),
             )
-    if advice.answer is None:
-        raise ValueError(f"every training of {setting.name} diverged")
-    answer = advice.answer
-    return Searched("alpha", answer.lr, answer.alpha, answer.accuracy, tuple(tried))
+            for trial in trials
+        ]
+        for trial, found in zip(trials, trainings.all(asked), strict=True):
+            search.tell(trial, _result(found.score, found.largest_scale))
+    return _searched("alpha", workload, search.ledger.record())
+
+
+def _changed(scope: Scope) -> Scope | None:
+    """What every recipe has is not said: a key depends on what is."""
+    return None if scope == "global" else scope
 
 
 def bayesian(
-    lab: Lab,
-    setting: Setting,
+    trainings: Trainings,
+    workload: Workload,
     *,
     seed: int,
     budget: int,
@@ -119,48 +174,75 @@ def bayesian(
     ranges: Ranges | None = None,
 ) -> Searched:
     """Optuna's Gaussian process over lr and weight decay, one training after another."""
-    ranges = ranges or setting.decay
-    walk = lab.memory.setdefault(
-        ("bayesian", setting.name, optimizer, seed), _Walk(ranges, seed, dry=lab.dry)
+    search = trainings.kept(
+        ("bayesian", workload.name, optimizer, seed),
+        partial(_SamplerSearch, ranges or workload.decay, seed, dry=trainings.dry),
     )
 
     def training(lr: float, weight_decay: float) -> Training:
-        return setting.training(
+        return workload.training(
             "weight-decay", seed=seed, lr=lr, weight_decay=weight_decay, optimizer=optimizer
         )
 
-    tried = walk.go(budget, lambda lr, decay: lab.one(training(lr, decay)).score)
-    best = max(tried, key=lambda step: step.score if step.score is not None else -1.0)
-    if best.score is None:
-        raise ValueError(f"every training of {setting.name} diverged")
-    return Searched("weight_decay", best.lr, best.second, best.score, tuple(tried))
+    record = search.go(budget, lambda lr, decay: trainings.one(training(lr, decay)).score)
+    return _searched("weight_decay", workload, record)
 
 
-class _Walk:
-    """A sampler's way: what it asked for and was told is not asked again."""
+class _SamplerSearch:
+    """What it asked for and was told is not asked again by the next attempt."""
 
     def __init__(self, ranges: Ranges, seed: int, *, dry: bool) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        sampler = SamplerStrategy(sampler_name="random" if dry else "gp", seed=seed).sampler()
-        self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._ranges: dict[str, BaseDistribution] = {
-            "lr": FloatDistribution(*ranges.lr, log=True),
-            "weight_decay": FloatDistribution(*ranges.weight_decay, log=True),
-        }
-        self._asked: list[optuna.Trial] = []
-        self._tried: list[Tried] = []
+        strategy = SamplerStrategy(
+            lr_min=ranges.lr[0],
+            lr_max=ranges.lr[1],
+            weight_decay_min=ranges.weight_decay[0],
+            weight_decay_max=ranges.weight_decay[1],
+            budget=_MOST,
+            sampler_name="random" if dry else "gp",
+            seed=seed,
+        )
+        study = optuna.create_study(direction="maximize", sampler=strategy.sampler())
+        ledger = Study.around(
+            study, settings=strategy.settings(), distributions=strategy.distributions()
+        )
+        self._search = Search(strategy, ledger)
+        self._tried: list[Trial] = []
 
-    def go(self, budget: int, train: Callable[[float, float], float | None]) -> list[Tried]:
+    def go(self, budget: int, train: Callable[[float, float], float | None]) -> StudyRecord:
         """So many trainings; ``train`` may leave by :class:`NotYet` and is asked again later."""
         while len(self._tried) < budget:
-            if len(self._asked) == len(self._tried):
-                self._asked.append(self._study.ask(self._ranges))
-            trial = self._asked[-1]
+            (asked,) = self._search.running.values() or self._search.ask()
+            assert asked.weight_decay is not None
             # As a person would write them: a command line must give the very same training.
-            lr, decay = (float(f"{trial.params[name]:.4g}") for name in ("lr", "weight_decay"))
-            score = train(lr, decay)
-            known = [step.score for step in self._tried if step.score is not None]
-            # A training that diverged is as bad as the worst that did not, as in `fixnorm tune`.
-            self._study.tell(trial, min(known, default=0.0) if score is None else score)
-            self._tried.append(Tried("points", lr, decay, 1.0, score, free=False))
-        return self._tried[:budget]
+            lr, decay = (float(f"{value:.4g}") for value in (asked.lr, asked.weight_decay))
+            told = self._search.tell(asked, _result(train(lr, decay)))
+            self._tried.append(replace(told, lr=lr, weight_decay=decay))
+        return replace(self._search.ledger.record(), trials=tuple(self._tried[:budget]))
+
+
+def _result(score: float | None, largest_scale: float | None = None) -> Result:
+    if score is None:
+        return Result(state="diverged")
+    return Result(accuracy=score, largest_scale=largest_scale)
+
+
+def _searched(kind: Kind, workload: Workload, record: StudyRecord) -> Searched:
+    best = record.answer()
+    if best is None or best.accuracy is None:
+        raise ValueError(f"every training of {workload.name} diverged")
+    tried = tuple(
+        Step(
+            round=str(trial.round),
+            lr=trial.lr,
+            second=getattr(trial, kind),
+            fraction=trial.fraction,
+            score=trial.accuracy,
+            free=trial.state == "free",
+        )
+        for trial in record.trials
+    )
+    second = getattr(best, kind)
+    return Searched(
+        kind=kind, lr=best.lr, second=second, score=best.accuracy, tried=tried, cost=record.cost
+    )

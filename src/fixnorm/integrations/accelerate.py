@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fixnorm.hook import Handle
-from fixnorm.integrations.scalars import scalars
+from fixnorm.integrations import scalars
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

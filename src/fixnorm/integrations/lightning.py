@@ -10,15 +10,15 @@ from typing import Any
 from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import TARGET
 from fixnorm.hook import Handle, attach, handle_of
-from fixnorm.integrations.needs import missing
-from fixnorm.integrations.scalars import scalars
+from fixnorm.integrations import scalars
 from fixnorm.internals import lightning_logs_now
+from fixnorm.system.extras import missing
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.utilities import rank_zero_warn
 except ModuleNotFoundError as error:
-    raise missing(error, "lightning") from None
+    raise missing("this integration", error, "lightning") from None
 
 __all__ = ["FixNormCallback"]
 
@@ -29,7 +29,7 @@ class FixNormCallback(Callback):  # type: ignore[misc]
     Convert the model before the module builds its optimizers, and build them in
     ``configure_optimizers`` from :func:`fixnorm.param_groups`. A parameter of the module that is in
     no optimizer is told when the fit starts. The figures of
-    :func:`fixnorm.integrations.scalars.scalars` go to the trainer's loggers and metrics on every
+    :func:`fixnorm.integrations.scalars` go to the trainer's loggers and metrics on every
     ``log_every_n_steps``-th step. A checkpoint of the trainer has the target norms, as they are in
     the optimizer's groups.
 

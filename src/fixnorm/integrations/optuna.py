@@ -7,23 +7,22 @@ ones: dashboards, storages and callbacks know nothing of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
-from fixnorm.integrations.needs import missing
+from fixnorm.system.extras import missing
 
 try:
     import optuna
 
     from fixnorm.system import brief
-    from fixnorm.tuning.engines.function import Real, ended, failed
-    from fixnorm.tuning.job import Job
+    from fixnorm.tuning.function import Real, failed, result_of
     from fixnorm.tuning.plan import PAPER, SearchSpace
-    from fixnorm.tuning.sources import Best
+    from fixnorm.tuning.search import Search
     from fixnorm.tuning.strategies import PlanStrategy
     from fixnorm.tuning.study import Study
+    from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:
-    raise missing(error, "tune") from None
+    raise missing("this integration", error, "tune") from None
 
 __all__ = ["PlanSearch", "SearchSpace", "fraction_of", "optimize", "seed_of"]
 
@@ -35,9 +34,9 @@ def optimize(
     objective: Objective,
     *,
     space: SearchSpace = PAPER,
-    plan: Literal["paper", "unimodal"] = "paper",
+    plan: str = "paper",
     margin: float = MARGIN,
-) -> Best:
+) -> Trial:
     """Find lr and alpha, as ``study.optimize(objective)`` would, by a plan.
 
     The same call again goes on after anything: a trial that a killed process left RUNNING is
@@ -79,21 +78,17 @@ class PlanSearch:
         study: optuna.Study,
         *,
         space: SearchSpace = PAPER,
-        plan: Literal["paper", "unimodal"] = "paper",
+        plan: str = "paper",
         margin: float = MARGIN,
     ) -> None:
         if not isinstance(study, optuna.Study):
             raise ValueError(f"study must be one of optuna.create_study but got {brief(study)}")
         strategy = PlanStrategy(space=space, plan=plan, margin=margin)
-        settings = {
-            "method": strategy.method,
-            "strategy": strategy.name,
-            "metric": "accuracy (%)",
-            **strategy.settings(),
-        }
-        self._study = Study.around(study, settings=settings, distributions=strategy.distributions())
-        self._source = strategy.source(self._study)
-        self._running: dict[int, Job] = {}
+        self._study = Study.around(
+            study, settings=strategy.settings(), distributions=strategy.distributions()
+        )
+        self._search = Search(strategy, self._study)
+        self._running: dict[int, Trial] = {}
         self._error: Exception | None = None
 
     @property
@@ -106,21 +101,16 @@ class PlanSearch:
 
         None while the trials under way decide what comes next, and at the end, when none is.
         """
-        jobs = self._source.next(1, {job.key for job in self._running.values()})
-        if not jobs:
-            if not self._running:
-                self._study.announce(budget=self._source.trainings, over=True)
-            return None
-        (job,) = jobs
-        self._study.begin(job)
-        trial = self._study.trial(job)
-        self._running[trial.number] = job
-        return trial
+        for asked in self._search.ask():
+            trial = self._study.trial(asked)
+            self._running[trial.number] = asked
+            return trial
+        return None
 
     def tell(self, trial: optuna.Trial, found: Real | Mapping[str, Real]) -> None:
         """What the training gave: as the objective of :func:`optimize` returns it."""
-        end = ended(found)
-        self._study.end(self._taken(trial), end)
+        result = result_of(found)
+        self._search.tell(self._taken(trial), result)
 
     def tell_failed(self, trial: optuna.Trial, error: Exception) -> None:
         """The training raised an error: its slot is closed.
@@ -128,15 +118,15 @@ class PlanSearch:
         An error of the machine (no room, no memory) is not one of the training: it stops the
         search, and the slot stays open.
         """
-        end = failed(error, f"trial {trial.number}")
-        self._study.end(self._taken(trial), end)
+        result = failed(error, f"trial {trial.number}")
+        self._search.tell(self._taken(trial), result)
         self._error = error
 
-    def best(self) -> Best | None:
+    def best(self) -> Trial | None:
         """The answer; before the end, the best so far; none if nothing was trained."""
-        return self._source.best()
+        return self._search.answer()
 
-    def answer(self) -> Best:
+    def answer(self) -> Trial:
         """The answer of a search that is over; an error with its cause if nothing was trained."""
         best = self.best()
         if best is None:
@@ -146,7 +136,7 @@ class PlanSearch:
             ) from self._error
         return best
 
-    def _taken(self, trial: optuna.Trial) -> Job:
+    def _taken(self, trial: optuna.Trial) -> Trial:
         if not isinstance(trial, optuna.Trial):
             raise ValueError(f"trial must be one that ask() gave but got {brief(trial)}")
         if trial.number not in self._running:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any
 
-from fixnorm.integrations.needs import missing
+from fixnorm.system.extras import missing
 
 try:
     import ray as _ray
 except ModuleNotFoundError as error:
-    raise missing(error, "ray") from None
+    raise missing("this integration", error, "ray") from None
 try:
     import optuna
 
     from fixnorm.integrations.optuna import PlanSearch, fraction_of, seed_of
     from fixnorm.system import brief
     from fixnorm.system.numbers import check_number, check_whole
-    from fixnorm.tuning.engines.engine import Unfinished
-    from fixnorm.tuning.engines.function import Train, check_callable
-    from fixnorm.tuning.engines.ray_tasks import loopback
+    from fixnorm.tuning.engine import Unfinished
+    from fixnorm.tuning.function import Train, check_callable, steps_of
     from fixnorm.tuning.plan import PAPER, SearchSpace
-    from fixnorm.tuning.sources import Best
+    from fixnorm.tuning.ray_engine import loopback
+    from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
 except ModuleNotFoundError as error:
-    raise missing(error, "tune") from None
+    raise missing("this integration", error, "tune") from None
 
 __all__ = ["optimize"]
 
@@ -41,9 +41,9 @@ def optimize(
     gpus: float = 0.0,
     retries: int = 3,
     space: SearchSpace = PAPER,
-    plan: Literal["paper", "unimodal"] = "paper",
+    plan: str = "paper",
     margin: float = MARGIN,
-) -> Best:
+) -> Trial:
     """Find lr and alpha of ``train``; all trainings that can run side by side do.
 
     Ray is as the caller has started it, or is started here, for this machine alone.
@@ -79,7 +79,7 @@ def optimize(
     while True:
         while (trial := search.ask()) is not None:
             seed = {"seed": seed_of(trial)} if space.seeds > 1 else {}
-            length = max(round(fraction_of(trial) * steps), 1)
+            length = steps_of(fraction_of(trial), steps)
             running[task.remote(**trial.params, steps=length, **seed)] = trial
         if not running:
             break

@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 
 from fixnorm.groups import Scope, param_groups
 from fixnorm.hook import attach
-from fixnorm.integrations.needs import missing
 from fixnorm.methods import METHODS, MethodName
 from fixnorm.roles import Sample
+from fixnorm.system.extras import missing
 
 try:
     from timm import optim
 except ModuleNotFoundError as error:
-    raise missing(error, "train") from None
+    raise missing("this integration", error, "train") from None
 
 __all__ = ["create_optimizer_v2"]
 

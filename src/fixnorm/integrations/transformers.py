@@ -19,10 +19,10 @@ from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import Scope, param_groups
 from fixnorm.hook import Handle, handle_of
 from fixnorm.hook import attach as attach_optimizer
-from fixnorm.integrations.needs import missing
-from fixnorm.integrations.scalars import scalars
+from fixnorm.integrations import scalars
 from fixnorm.methods import MethodName
 from fixnorm.roles import Sample
+from fixnorm.system.extras import missing
 
 try:
     from transformers import (
@@ -33,7 +33,7 @@ try:
         TrainingArguments,
     )
 except ModuleNotFoundError as error:
-    raise missing(error, "transformers") from None
+    raise missing("this integration", error, "transformers") from None
 
 __all__ = ["FixNormCallback", "attach", "create_optimizer", "save_folded"]
 
@@ -132,7 +132,7 @@ def create_optimizer(
 class FixNormCallback(TrainerCallback):  # type: ignore[misc]
     """Keeps the norms of all fixed groups while the trainer trains, and logs how they do.
 
-    The figures of :func:`fixnorm.integrations.scalars.scalars` are in every entry of
+    The figures of :func:`fixnorm.integrations.scalars` are in every entry of
     ``trainer.state.log_history`` that has the loss, and go to the callbacks after this one. A
     checkpoint of the trainer has the target norms, as they are in the optimizer's groups.
 

@@ -29,13 +29,13 @@ Small ones (10 classes; 32×32 images, the digits 8×8):
 
 Registries: `timm/NAME` is any timm model, `torchvision/NAME` any torchvision classifier.
 
-The CIFAR ResNets and `digits-resnet` need torch alone; the others need the `models` extra.
+The CIFAR ResNets and `digits-resnet` need torch alone; the others need the `train` extra.
 """
 
 from fixnorm.models.counts import Counts, count
 from fixnorm.models.factory import create, names
 from fixnorm.models.features import HeadInput, features_and_logits, find_head
-from fixnorm.models.input_size import input_size
+from fixnorm.models.options import input_size
 
 __all__ = [
     "Counts",

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fixnorm.models.extra import need_timm, need_torchvision
+from fixnorm.models.registries import need_timm, need_torchvision
 
 __all__ = ["PRETRAINED", "backbone_of", "load_backbone"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from fixnorm.internals import use_smooth_l1
-from fixnorm.models.extra import need_torchvision
+from fixnorm.models.registries import need_torchvision
 
 __all__ = ["CLASSIFIER", "create_detector"]
 

@@ -2,14 +2,13 @@
 
 from torch import nn
 
-from fixnorm.models import layer_norm_nets, registries, small_resnet, timm_nets
-from fixnorm.models.nearest import unknown
+from fixnorm.models import registries, small_resnet, zoo
 from fixnorm.models.options import Options
 
 
 def names() -> tuple[str, ...]:
     """Return the names `create` knows by itself, without suffixes and registries."""
-    return (*timm_nets.PAPER, *small_resnet.NAMES, *timm_nets.TINY, *layer_norm_nets.NETS)
+    return (*zoo.PAPER, *small_resnet.NAMES, *zoo.TINY)
 
 
 def create(
@@ -37,10 +36,9 @@ def create(
         return registries.from_timm(inner, options)
     if slash and registry == "torchvision":
         return registries.from_torchvision(inner, options)
-    timm_builders = timm_nets.PAPER | timm_nets.TINY | layer_norm_nets.NETS
-    build = timm_builders.get(name) or small_resnet.builder(name)
+    build = (zoo.PAPER | zoo.TINY).get(name) or small_resnet.builder(name)
     if build is None:
         first = [f"timm/{name}"] if name in registries.timm_names() else []
         known = [*names(), *small_resnet.relatives(name)]
-        raise unknown(name, known, listed_by="fixnorm.models.names()", first=first)
+        raise registries.unknown(name, known, listed_by="fixnorm.models.names()", first=first)
     return build(options)

@@ -34,7 +34,7 @@ class HeadInput:
             features = head.features
 
     A hook on the head, so the model's own forward runs as it is: once, in its mode, under DDP or
-    autocast. Build it after `fixnorm.convert`, which replaces the head.
+    autocast, before `fixnorm.convert` or after: the head stays the same object.
     """
 
     def __init__(self, model: nn.Module, *, head: nn.Module | None = None) -> None:

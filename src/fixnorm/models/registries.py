@@ -1,15 +1,31 @@
-"""`timm/NAME` and `torchvision/NAME`."""
+"""`timm/NAME` and `torchvision/NAME`; both libraries are imported when a model asks for them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from fixnorm.models.extra import need_timm, need_torchvision
-from fixnorm.models.input_size import input_size, set_input_size
-from fixnorm.models.nearest import unknown
-from fixnorm.models.options import Options
+from fixnorm.models.options import Options, input_size, set_input_size
+from fixnorm.system.extras import imported
+from fixnorm.system.nearest import nearest_are
+
+
+def need_timm() -> ModuleType:
+    return imported("timm", what="this model", extra="train")
+
+
+def need_torchvision() -> ModuleType:
+    return imported("torchvision", what="this model", extra="train")
+
+
+def unknown(
+    name: str, known: Iterable[str], *, listed_by: str, first: Iterable[str] = ()
+) -> ValueError:
+    """Return the error for `name`: the names to show `first`, then the nearest known ones."""
+    near = nearest_are(name, known, first=first, otherwise="no name is near it")
+    return ValueError(f"unknown model {name!r}: {near}; all are listed by {listed_by}")
 
 
 def timm_names(*, tagged: bool = False) -> list[str]:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from fixnorm.models.input_size import set_input_size
-from fixnorm.models.options import Options
+from fixnorm.models.options import Options, set_input_size
 
 # Not every 6n+2: 50 is the paper's ResNet50.
 DEPTHS = (8, 14, 20, 32, 44, 56)
@@ -78,7 +77,6 @@ class DropPath(nn.Module):
         return x * x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(keep).div_(keep)
 
     def extra_repr(self) -> str:
-        """Show the rate."""
         return f"p={self.p:.3g}"
 
 
@@ -125,7 +123,6 @@ class Block(nn.Module):
         self.act2 = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add the branch to the shortcut."""
         branch = self.act1(self.bn1(self.conv1(x)))
         branch = self.drop_path(self.bn2(self.conv2(branch)))
         y: Tensor = self.act2(branch + self.shortcut(x))
@@ -174,7 +171,6 @@ class SmallResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def get_classifier(self) -> nn.Module:
-        """Return the head."""
         return self.fc
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -188,5 +184,4 @@ class SmallResNet(nn.Module):
         return x if pre_logits else self.fc(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits, (B, num_classes)."""
         return self.forward_head(self.forward_features(x))

@@ -9,6 +9,6 @@ A recipe is a function of the method that returns a complete frozen configuratio
 :mod:`fixnorm.recipes.imagenet` and :mod:`fixnorm.recipes.small` hold the functions.
 """
 
-from fixnorm.recipes.catalogue import get, groups, names
+from fixnorm.recipes.catalogue import cost, get, groups, names
 
-__all__ = ["get", "groups", "names"]
+__all__ = ["cost", "get", "groups", "names"]

@@ -1,18 +1,24 @@
-"""Recipes by name."""
+"""Recipes by name, and what their models cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
+from functools import cache
+
+import torch
 
 from fixnorm.methods import MethodName, method_named
+from fixnorm.models import Counts, count
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
+from fixnorm.recipes.outside import from_outside
 from fixnorm.recipes.small import SMALL
 from fixnorm.system import brief
+from fixnorm.system.nearest import nearest_are
 from fixnorm.training.recipe import Recipe
+from fixnorm.training.tasks import Logits, estimates_of, exports_of, task_of
 
-__all__ = ["get", "groups", "names"]
+__all__ = ["cost", "get", "groups", "names"]
 
 _GROUPS: dict[str, tuple[Callable[[MethodName], Recipe], ...]] = {
     "Table 2": TABLE_2,
@@ -34,16 +40,29 @@ def groups() -> dict[str, tuple[str, ...]]:
 
 
 def get(name: str, method: MethodName | None = None) -> Recipe:
-    """The recipe of that name; no method is ``fixnorm``.
+    """The recipe of that name, or of a function ``package.module:function`` of another package.
 
-    Each method has settings of its own: ask for it here rather than change it afterwards.
+    No method is ``fixnorm``. Each method has settings of its own: ask for it here rather than
+    change it afterwards.
     """
-    for what, value in (("name", name), ("method", method)):
-        if value is not None and not isinstance(value, str):
+    for what, value in (("name", name), ("method", "fixnorm" if method is None else method)):
+        if not isinstance(value, str):
             raise ValueError(f"{what} of a recipe must be a text but got {brief(value)}")
-    row = _RECIPES.get(name)
+    row = from_outside(name) if ":" in name else _RECIPES.get(name)
     if row is None:
-        near = get_close_matches(str(name).lower(), names(), n=4, cutoff=0.5)
-        hint = f"nearest are {', '.join(near)}" if near else f"one of {', '.join(names())}"
+        hint = nearest_are(name, names(), otherwise=f"one of {', '.join(names())}")
         raise ValueError(f"unknown recipe {name!r}: {hint}")
     return row(method_named(method or "fixnorm").name)
+
+
+@cache
+def cost(recipe: Recipe) -> Counts:
+    """Parameters, and multiply-adds of one image of the recipe's size, without any arithmetic.
+
+    An image folder of which all classes are taken counts with ImageNet's. A detector's numbers
+    are those of its layers: boxes are sorted out by comparisons.
+    """
+    _, classes, size = estimates_of(recipe).expected()
+    with torch.device("meta"):
+        network = task_of(recipe).network(classes, size[0])
+    return count(Logits(network, exports_of(recipe)), size)

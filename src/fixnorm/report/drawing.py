@@ -28,11 +28,12 @@ __all__ = ["Drawing", "Panel", "png", "svg"]
 _FONTS = ("Helvetica Neue", "Helvetica", "Arial", "Liberation Sans")
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
 _PNG_DPI = 200
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes, with fixed room around it for words: neighbours are alike."""
 
     title: str
     """For people, and for those who cannot see the panel."""
@@ -41,7 +42,6 @@ class Panel:
     """In points, like all lengths here."""
     height: float = 215.0
     left: float = 40.0
-    """Room beside the axes for words; fixed, so that axes of neighbours are alike."""
     right: float = 8.0
     top: float = 22.0
     bottom: float = 30.0
@@ -80,7 +80,7 @@ def svg(panel: Panel, *, prefix: str) -> str:
         figure.patch.set_visible(False)
         panel.axes(figure)
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata=_no_metadata())
+        figure.savefig(text, format="svg", metadata=_NO_METADATA)
     return _for_page(text.getvalue(), prefix)
 
 
@@ -125,10 +125,6 @@ def _settings() -> Iterator[None]:
 def _fonts() -> list[str]:
     there = {font.name for font in font_manager.fontManager.ttflist}
     return [name for name in _FONTS if name in there] + ["DejaVu Sans"]
-
-
-def _no_metadata() -> dict[str, None]:
-    return dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def _for_page(document: str, prefix: str) -> str:

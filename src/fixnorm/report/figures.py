@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from itertools import cycle
 
 from matplotlib.axes import Axes
 from matplotlib.markers import TICKUP
@@ -13,9 +14,6 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from fixnorm.report.drawing import Drawing, Panel
-from fixnorm.report.progress import answer, best_of, progress
-from fixnorm.report.slots import SlotRecord, rounds_of, slots_of
-from fixnorm.report.space import announced
 from fixnorm.report.style import (
     ACCENT,
     INK,
@@ -34,8 +32,18 @@ from fixnorm.report.style import (
     room,
     write,
 )
+from fixnorm.report.summary import (
+    Slot,
+    announced,
+    answer,
+    best_of,
+    cost_to_reach,
+    progress,
+    rounds_of,
+    slots_of,
+)
 from fixnorm.report.words import bare, choice, metric_name, span, title_of
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["alpha_figure", "lr_figure", "points_figure", "progress_figure"]
 
@@ -45,15 +53,14 @@ _MANY = 8
 
 def lr_figure(study: StudyRecord) -> Drawing | None:
     """Accuracy over lr, a panel for each lr round, like the paper's Figure 5 (middle)."""
-    rounds = {t: slots for t, slots in rounds_of(study).items() if t.startswith("lr round")}
+    rounds = rounds_of(study, "lr")
     if not rounds:
         return None
     panels = []
     for title, slots in rounds.items():
         first = slots[0].first
-        told = f"{title}: {span(first.fraction)}"
-        if first.alpha is not None:
-            told += f", alpha {first.alpha:g}"
+        alpha = "" if first.alpha is None else f", alpha {first.alpha:g}"
+        told = f"{title}: {span(first.fraction)}{alpha}"
         panels.append(Panel(told, partial(_draw_over_lr, slots=slots, study=study, title=told)))
     return Drawing(
         "learning-rate",
@@ -66,7 +73,7 @@ def lr_figure(study: StudyRecord) -> Drawing | None:
 
 def alpha_figure(study: StudyRecord) -> Drawing | None:
     """Accuracy over alpha at the best lr, like the paper's Figure 5 (right)."""
-    slots = rounds_of(study).get("alpha round")
+    slots = [slot for slots in rounds_of(study, "alpha").values() for slot in slots]
     if not slots:
         return None
     first = slots[0].first
@@ -78,19 +85,17 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
         and (slot.first.lr, slot.first.fraction) == (first.lr, first.fraction)
     ]
     every = {slot.first.alpha: slot for slot in (*known, *slots) if slot.first.alpha is not None}
-    title = f"alpha round: {span(first.fraction)}, lr {first.lr:.3g}"
+    title = f"{first.round}: {span(first.fraction)}, lr {first.lr:.3g}"
     draw = partial(_draw_over_alpha, slots=tuple(every.values()), study=study, title=title)
-    free = any(slot.state == "free" for slot in slots)
+    free = (
+        " A hollow point needed no training: g never met its cap, so it is the training of the"
+        " larger alpha, bit for bit."
+    )
     return Drawing(
         "alpha",
         f"{metric_name(study.metric).capitalize()} over alpha",
         "At the best lr."
-        + (
-            " A hollow point needed no training: g never met its cap, so it is the training of the"
-            " larger alpha, bit for bit."
-            if free
-            else ""
-        )
+        + (free if any(slot.state == "free" for slot in slots) else "")
         + _seeds_caption(study),
         (Panel(title, draw),),
         columns=1,
@@ -99,43 +104,41 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
 
 def points_figure(study: StudyRecord) -> Drawing | None:
     """lr × weight decay of a baseline, coloured by accuracy."""
-    slots = [slot for slot in slots_of(study) if slot.first.weight_decay]
-    if not slots:
+    placed = [
+        (slot.first.lr, decay, slot)
+        for slot in slots_of(study)
+        if (decay := slot.first.weight_decay)
+    ]
+    if not placed:
         return None
-    best = best_of(slots)
-    title = f"{len(slots)} points" if len(slots) > 1 else "1 point"
+    best = best_of(slot for _, _, slot in placed)
+    title = f"{len(placed)} points" if len(placed) > 1 else "1 point"
     if best is not None and best.mean is not None:
-        title += f", the best {bare(best.mean, study.metric)} ({choice(best)})"
+        title += f", the best {bare(best.mean, study.metric)} ({choice(best.first)})"
+    draw = partial(_draw_points, placed=placed, best=best, study=study, title=title)
     return Drawing(
         "points",
         f"{metric_name(study.metric).capitalize()} over lr and weight decay",
         "Every point is a training of full length; the best is ringed, a cross gave no number.",
-        (Panel(title, partial(_draw_points, slots=slots, study=study, title=title), right=58),),
+        (Panel(title, draw, right=58),),
         columns=1,
     )
 
 
 def progress_figure(studies: Sequence[StudyRecord], *, name: str = "progress") -> Drawing | None:
     """The best so far against what was spent, a line for each study."""
-    drawn = [study for study in studies if any(step.best for step in progress(study))]
+    drawn = [study for study in studies if cost_to_reach(study) is not None]
     if not drawn:
         return None
     title = f"Best {metric_name(drawn[0].metric)} against cost"
-    wide = len(drawn) > 1
+    draw = partial(_draw_progress, studies=drawn, title=title)
+    wide = {"width": 380, "height": 235, "right": max(map(breadth, _names(drawn)))}
     return Drawing(
         name,
         "Search progress",
         "The line is the best so far, a dot is a slot; the star marks when the best was reached."
         " Only trainings of full length count as candidates, but short ones count as cost.",
-        (
-            Panel(
-                title,
-                partial(_draw_progress, studies=drawn, title=title),
-                width=380 if wide else 320,
-                height=235 if wide else 215,
-                right=max(map(breadth, _names(drawn))) if wide else 8,
-            ),
-        ),
+        (Panel(title, draw, **(wide if len(drawn) > 1 else {})),),
         columns=1,
     )
 
@@ -143,7 +146,7 @@ def progress_figure(studies: Sequence[StudyRecord], *, name: str = "progress") -
 # -- one variable ----------------------------------------------------------------------------------
 
 
-def _draw_over_lr(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str) -> None:
+def _draw_over_lr(ax: Axes, *, slots: Sequence[Slot], study: StudyRecord, title: str) -> None:
     lrs = sorted({slot.first.lr for slot in slots})
     spread = (lrs[-1] - lrs[0]) or lrs[0]
     ax.set_xlim(lrs[0] - 0.09 * spread, lrs[-1] + 0.09 * spread)
@@ -153,9 +156,7 @@ def _draw_over_lr(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, 
         ax.set_xticks(lrs, [f"{lr:.3g}" for lr in lrs])
 
 
-def _draw_over_alpha(
-    ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str
-) -> None:
+def _draw_over_alpha(ax: Axes, *, slots: Sequence[Slot], study: StudyRecord, title: str) -> None:
     ax.set_xscale("log", base=2)
     placed = [(slot.first.alpha, slot) for slot in slots if slot.first.alpha is not None]
     alphas = sorted(alpha for alpha, _ in placed)
@@ -170,11 +171,7 @@ def _draw_over_alpha(
 
 
 def _draw_values(
-    ax: Axes,
-    placed: Sequence[tuple[float, SlotRecord]],
-    study: StudyRecord,
-    *,
-    below: float = 0.15,
+    ax: Axes, placed: Sequence[tuple[float, Slot]], study: StudyRecord, *, below: float = 0.15
 ) -> None:
     """Means with their spread, joined; what gave no number stands at the foot."""
     placed = sorted(placed, key=lambda item: item[0])
@@ -201,8 +198,8 @@ def _draw_values(
 
 def _write_values(
     ax: Axes,
-    found: Sequence[tuple[float, SlotRecord, float]],
-    winner: SlotRecord | None,
+    found: Sequence[tuple[float, Slot, float]],
+    winner: Slot | None,
     metric: str,
 ) -> None:
     """The value beside its point, on the side where the line does not run."""
@@ -217,36 +214,23 @@ def _write_values(
         under = before > 0.05 and after > 0.05
         top = min(slot.values) if under else max(slot.values)
         up = 11 if best and len(slot.values) == 1 else 8
-        write(
-            ax,
-            bare(y, metric),
-            (x, top),
-            offset=(aside, -up if under else up),
-            colour=ACCENT if best else INK,
-            bold=best,
-        )
+        offset = (aside, -up if under else up)
+        colour = ACCENT if best else INK
+        write(ax, bare(y, metric), (x, top), offset=offset, colour=colour, bold=best)
 
 
-def _mark_lost(ax: Axes, x: float, slot: SlotRecord) -> None:
-    marker = "o" if slot.state == "running" else "x"
+def _mark_lost(ax: Axes, x: float, slot: Slot) -> None:
+    """At the foot: a circle for what runs, a cross for what gave no number."""
     ax.plot(
-        x,
-        0.06,
-        marker=marker,
-        ms=5,
-        mew=1.4,
-        mec=MUTED,
-        mfc="none",
-        transform=ax.get_xaxis_transform(),
-        clip_on=False,
-        zorder=4,
-    )
+        x, 0.06, marker="o" if slot.state == "running" else "x", ms=5, mew=1.4, mec=MUTED,
+        mfc="none", transform=ax.get_xaxis_transform(), clip_on=False, zorder=4,
+    )  # fmt: skip
     write(ax, slot.state, (x, 0.06), offset=(0, 9), colour=MUTED, on="foot")
 
 
-def _name_free(ax: Axes, placed: Sequence[tuple[float, SlotRecord]]) -> None:
+def _name_free(ax: Axes, placed: Sequence[tuple[float, Slot]]) -> None:
     """One bracket under the points that are one and the same training."""
-    groups: dict[frozenset[str], list[tuple[float, SlotRecord]]] = {}
+    groups: dict[frozenset[str], list[tuple[float, Slot]]] = {}
     for alpha, slot in placed:
         if slot.mean is not None:
             groups.setdefault(slot.trainings, []).append((alpha, slot))
@@ -273,55 +257,41 @@ def _name_free(ax: Axes, placed: Sequence[tuple[float, SlotRecord]]) -> None:
 # -- two variables ---------------------------------------------------------------------------------
 
 
-def _draw_points(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, title: str) -> None:
+def _draw_points(
+    ax: Axes,
+    *,
+    placed: Sequence[tuple[float, float, Slot]],
+    best: Slot | None,
+    study: StudyRecord,
+    title: str,
+) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
-    lrs = [slot.first.lr for slot in slots]
-    decays = [slot.first.weight_decay or 1e-12 for slot in slots]
     plan = announced(study)
     for values, ends, limit in (
-        (lrs, plan.lr or (), ax.set_xlim),
-        (decays, plan.weight_decay or (), ax.set_ylim),
+        ([lr for lr, _, _ in placed], plan.lr or (), ax.set_xlim),
+        ([decay for _, decay, _ in placed], plan.weight_decay or (), ax.set_ylim),
     ):
         low, high = min(*values, *ends, math.inf), max(*values, *ends, 0.0)
         # Some decades at least, so that there are round numbers on the axis.
         pad = max((high / low) ** 0.06, math.sqrt(9 * low / high))
         limit(low / pad, high * pad)
-    found = [(slot, slot.mean) for slot in slots if slot.mean is not None]
-    for slot in slots:
+    for lr, decay, slot in placed:
         if slot.mean is None:
             marker = "o" if slot.state == "running" else "x"
-            ax.plot(
-                slot.first.lr,
-                slot.first.weight_decay or 1e-12,
-                ls="none",
-                marker=marker,
-                ms=4.5,
-                mew=1.2,
-                mec=MUTED,
-                mfc="none",
-            )
-    if found:
-        means = [mean for _, mean in found]
+            ax.plot(lr, decay, ls="none", marker=marker, ms=4.5, mew=1.2, mec=MUTED, mfc="none")
+    if best is not None:
+        found = [(*at, mean) for *at, slot in placed if (mean := slot.mean) is not None]
+        lrs, decays, means = zip(*found, strict=True)
         # Trainings that went wrong must not take the colours from those that went well.
         high = max(means)
         low = min(max(min(means), 2 * statistics.median(means) - high), high - LEAST_SPAN)
         dots = ax.scatter(
-            [slot.first.lr for slot, _ in found],
-            [slot.first.weight_decay or 1e-12 for slot, _ in found],
-            c=means,
-            cmap=RAMP,
-            vmin=low,
-            vmax=high,
-            s=30,
-            linewidths=0.5,
-            edgecolors=PAPER,
-            zorder=3,
-        )
+            lrs, decays, c=means, cmap=RAMP, vmin=low, vmax=high, s=30, linewidths=0.5,
+            edgecolors=PAPER, zorder=3,
+        )  # fmt: skip
         colour_bar(ax, dots, study.metric, extend="min" if min(means) < low else "neither")
-        best = best_of(slot for slot, _ in found)
-        assert best is not None
-        at = (best.first.lr, best.first.weight_decay or 1e-12)
+        at = next((lr, decay) for lr, decay, slot in placed if slot is best)
         ax.plot(*at, marker="o", ms=10.5, mfc="none", mec=ACCENT, mew=1.5, zorder=4)
     dress(ax, title=title, x="lr", y="weight decay")
     log_ticks(ax, "x")
@@ -334,33 +304,27 @@ def _draw_points(ax: Axes, *, slots: Sequence[SlotRecord], study: StudyRecord, t
 def _draw_progress(ax: Axes, *, studies: Sequence[StudyRecord], title: str) -> None:
     shown: list[float] = []
     ends: list[tuple[float, EndLabel]] = []
-    names = _names(studies)
-    for study, name, colour in zip(studies, names, _repeat(SERIES), strict=False):
-        steps = [step for step in progress(study) if step.best is not None]
-        if not steps:
-            continue
-        costs = [step.cost for step in steps]
-        bests = [step.best.mean for step in steps if step.best and step.best.mean is not None]
-        means = [
-            (step.cost, step.slot.mean)
-            for step, best in zip(steps, bests, strict=True)
-            if step.slot.mean is not None and step.slot.mean < best
+    for study, name, colour in zip(studies, _names(studies), cycle(SERIES), strict=False):
+        steps = [
+            (step.cost, best, best if step.slot.mean is None else step.slot.mean)
+            for step in progress(study)
+            if (best := step.value) is not None
         ]
+        costs, bests = [cost for cost, _, _ in steps], [best for _, best, _ in steps]
+        behind = [(cost, mean) for cost, best, mean in steps if mean < best]
         ax.plot(
-            [c for c, _ in means], [m for _, m in means], ls="none", marker="o", ms=3, mew=0,
-            color=colour, alpha=0.35,
+            [cost for cost, _ in behind], [mean for _, mean in behind], ls="none", marker="o",
+            ms=3, mew=0, color=colour, alpha=0.35,
         )  # fmt: skip
-        end = max(study.cost, costs[-1])
+        end, reached = max(study.cost, costs[-1]), costs[bests.index(bests[-1])]
         ax.plot([*costs, end], [*bests, bests[-1]], drawstyle="steps-post", color=colour, lw=1.6)
-        reached = next(cost for cost, best in zip(costs, bests, strict=True) if best == bests[-1])
         ax.plot(reached, bests[-1], marker="*", ms=10, color=colour, mec=PAPER, mew=0.6, zorder=5)
         shown += bests
         ends.append((end, EndLabel(bests[-1], name, colour)))
         if len(studies) == 1:
-            best = answer(study)
-            told = bare(bests[-1], study.metric)
-            if best is not None and best.mean == bests[-1]:
-                told += f"  ({choice(best)})"
+            found, told = answer(study), bare(bests[-1], study.metric)
+            if found is not None and found.mean == bests[-1]:
+                told += f"  ({choice(found.first)})"
             late = reached > 0.5 * end
             write(
                 ax, told, (reached, bests[-1]), offset=(4 if late else -2, 11), colour=ACCENT,
@@ -372,12 +336,8 @@ def _draw_progress(ax: Axes, *, studies: Sequence[StudyRecord], title: str) -> N
     room(ax, [low, high], below=0.12, above=0.2, least=0.5)
     ax.set_xlim(0, ax.get_xlim()[1])
     metrics = {study.metric for study in studies}
-    dress(
-        ax,
-        title=title,
-        x="cost spent, in trainings of full length (T_max)",
-        y=metrics.pop() if len(metrics) == 1 else "metric",
-    )
+    y = metrics.pop() if len(metrics) == 1 else "metric"
+    dress(ax, title=title, x="cost spent, in trainings of full length (T_max)", y=y)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if len(studies) > 1:
         last = max(end for end, _ in ends)
@@ -392,16 +352,10 @@ def _draw_progress(ax: Axes, *, studies: Sequence[StudyRecord], title: str) -> N
 
 def _names(studies: Sequence[StudyRecord]) -> list[str]:
     """What tells the studies apart, as short as can be."""
-    for namer in (lambda study: title_of(study), lambda study: study.name):
-        names = [namer(study) for study in studies]
+    for names in ([title_of(study) for study in studies], [study.name for study in studies]):
         if len(set(names)) == len(names):
             return [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
     return [f"{study.name[:20]} ({place})" for place, study in enumerate(studies, start=1)]
-
-
-def _repeat(colours: Sequence[str]) -> Iterable[str]:
-    while True:
-        yield from colours
 
 
 def _seeds_caption(study: StudyRecord) -> str:

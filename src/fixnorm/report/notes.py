@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from fixnorm.report.progress import answer, judge, longest
-from fixnorm.report.slots import SlotRecord
-from fixnorm.report.space import Announced, Range, announced
+from fixnorm.report.summary import Announced, Range, Slot, announced, answer, judge, longest
 from fixnorm.report.words import choice, length, metric_name, valued
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["Note", "notes"]
 
@@ -21,85 +20,78 @@ _NEAR = 0.05
 
 @dataclass(frozen=True)
 class Note:
-    """One remark."""
+    """One remark; ``kind`` is also its class in a page."""
 
     kind: Literal["warning", "info"]
     text: str
 
 
+_warning, _info = partial(Note, "warning"), partial(Note, "info")
+
+
 def notes(study: StudyRecord) -> tuple[Note, ...]:
     """All remarks on a study, the weightiest first."""
-    found = [*_edges(study), *_spread(study), *_short(study), *_lost(study)]
+    best = answer(study)
+    found = [] if best is None else [*_edges(study, best), *_spread(study), *_short(study, best)]
+    found += _lost(study)
     return tuple(sorted(found, key=lambda note: note.kind != "warning"))
 
 
-def _edges(study: StudyRecord) -> Iterator[Note]:
-    best, plan = answer(study), announced(study)
-    if best is None:
-        return
-    trial = best.first
+def _edges(study: StudyRecord, best: Slot) -> Iterator[Note]:
+    plan, trial = announced(study), best.first
+    near = 0.0 if study.method == "fixnorm" else _NEAR
     if plan.lr is not None:
-        yield from _edge_of_range("learning rate", "lr", trial.lr, plan.lr, study)
+        yield from _edge_of_range("learning rate", "lr", trial.lr, plan.lr, near)
     if trial.weight_decay is not None and plan.weight_decay is not None:
-        yield from _edge_of_range(
-            "weight decay", "weight decay", trial.weight_decay, plan.weight_decay, study
-        )
+        decay = trial.weight_decay
+        yield from _edge_of_range("weight decay", "weight decay", decay, plan.weight_decay, near)
     yield from _edge_of_round(study, best)
     tried = {trial.alpha for trial in study.trials if trial.state != "running"}
     if trial.alpha is not None and len(plan.alphas) > 1 and len(tried) > 1:
-        yield from _edge_of_alphas(best, plan)
+        yield from _edge_of_alphas(best, trial.alpha, plan)
 
 
-def _edge_of_range(
-    what: str, short: str, value: float, ends: Range, study: StudyRecord
-) -> Iterator[Note]:
+def _edge_of_range(what: str, short: str, value: float, ends: Range, near: float) -> Iterator[Note]:
     low, high = ends
-    near = 0.0 if study.method == "fixnorm" else _NEAR * math.log(high / low)
     for end, side, direction in ((low, "lowest", "lower"), (high, "highest", "higher")):
-        if abs(math.log(value / end)) <= near + 1e-9:
-            at = "is" if near == 0 else "is close to"
-            yield Note(
-                "warning",
-                f"The best {what} {at} the {side} of its range, {short} {end:g}: the optimum may"
-                f" lie beyond. Search again with a {direction} end.",
+        if abs(math.log(value / end)) <= near * math.log(high / low) + 1e-9:
+            yield _warning(
+                f"The best {what} {'is close to' if near else 'is'} the {side} of its range,"
+                f" {short} {end:g}: the optimum may lie beyond. Search again with a {direction}"
+                " end."
             )
 
 
-def _edge_of_round(study: StudyRecord, best: SlotRecord) -> Iterator[Note]:
+def _edge_of_round(study: StudyRecord, best: Slot) -> Iterator[Note]:
     """The upper end of a later lr round is the winner of a shorter one, a bound only by prior."""
-    lrs = [trial.lr for trial in study.trials if trial.fraction == longest(study)]
-    shorter = [trial for trial in study.trials if trial.fraction < longest(study)]
-    plan = announced(study)
-    if study.method != "fixnorm" or not shorter or best.first.fraction < longest(study):
+    full, plan = longest(study), announced(study)
+    lrs = {trial.lr for trial in study.trials if trial.fraction == full}
+    shorter = any(trial.fraction < full for trial in study.trials)
+    if study.method != "fixnorm" or not shorter or best.first.fraction < full:
         return
-    if len(set(lrs)) > 1 and best.first.lr == max(lrs) and (plan.lr and max(lrs) != plan.lr[1]):
-        yield Note(
-            "info",
+    if len(lrs) > 1 and best.first.lr == max(lrs) and (plan.lr and max(lrs) != plan.lr[1]):
+        yield _info(
             f"lr {best.first.lr:g} is the highest that the full-length round tried: the shorter"
-            " round before it bounded the range there.",
+            " round before it bounded the range there."
         )
 
 
-def _edge_of_alphas(best: SlotRecord, plan: Announced) -> Iterator[Note]:
-    alpha = best.first.alpha
-    assert alpha is not None
-    scales = [math.inf if t.largest_scale is None else t.largest_scale for t in best.trials]
-    if max(scales) < alpha:
-        yield Note(
-            "info",
-            f"The cap was never met, g reached {max(scales):.2g}·√C: every alpha from there on is"
-            " this very training.",
+def _edge_of_alphas(best: Slot, alpha: float, plan: Announced) -> Iterator[Note]:
+    scale = max(math.inf if t.largest_scale is None else t.largest_scale for t in best.trials)
+    if scale < alpha:
+        yield _info(
+            f"The cap was never met, g reached {scale:.2g}·√C: every alpha from there on is"
+            " this very training."
         )
-    elif alpha == plan.alphas[0]:
-        yield Note(
-            "warning",
-            f"The best alpha is the smallest of its list, {alpha:g}: a smaller one may be better.",
-        )
-    elif alpha == plan.alphas[-1]:
-        yield Note(
-            "warning",
-            f"The best alpha is the largest of its list, {alpha:g}: a larger one may be better.",
-        )
+        return
+    for end, side, other in (
+        (plan.alphas[0], "smallest", "smaller"),
+        (plan.alphas[-1], "largest", "larger"),
+    ):
+        if alpha == end:
+            yield _warning(
+                f"The best alpha is the {side} of its list, {alpha:g}: a {other} one may be better."
+            )
 
 
 def _spread(study: StudyRecord) -> Iterator[Note]:
@@ -107,39 +99,33 @@ def _spread(study: StudyRecord) -> Iterator[Note]:
     if judgement is None:
         return
     gap = valued(judgement.difference, study.metric)
-    other = choice(judgement.runner_up)
+    other = choice(judgement.runner_up.first)
+    error = valued(judgement.error or 0.0, study.metric)
     if judgement.within is None:
         # The usual case, and no fault of the search: no warning.
         advice = "; several seeds would tell" if study.method == "fixnorm" else ""
-        yield Note(
-            "info",
+        yield _info(
             f"The winner is {gap} ahead of the next best of its length ({other}). With one seed"
-            f" nobody can say whether that is more than chance{advice}.",
+            f" nobody can say whether that is more than chance{advice}."
         )
-        return
-    error = valued(judgement.error or 0.0, study.metric)
-    if judgement.within:
-        yield Note(
-            "warning",
+    elif judgement.within:
+        yield _warning(
             f"The winner is within the spread of the seeds: it is {gap} ahead of the next best of"
             f" its length ({other}), less than the standard error of that difference ({error})."
-            " Either may be the better one.",
+            " Either may be the better one."
         )
     else:
-        yield Note(
-            "info",
+        yield _info(
             f"The winner is {gap} ahead of the next best of its length ({other}); the standard"
-            f" error of that difference over the seeds is {error}.",
+            f" error of that difference over the seeds is {error}."
         )
 
 
-def _short(study: StudyRecord) -> Iterator[Note]:
-    best = answer(study)
-    if best is not None and best.first.fraction < longest(study):
-        yield Note(
-            "info",
+def _short(study: StudyRecord, best: Slot) -> Iterator[Note]:
+    if best.first.fraction < longest(study):
+        yield _info(
             f"The best {metric_name(study.metric)} is that of a short training, of"
-            f" {length(best.first.fraction)} T_max.",
+            f" {length(best.first.fraction)} T_max."
         )
 
 
@@ -147,11 +133,11 @@ def _lost(study: StudyRecord) -> Iterator[Note]:
     failed = [trial for trial in study.trials if trial.state == "failed"]
     for trial in failed[:5]:
         reason = (trial.reason or "no reason is known").rstrip(".")
-        yield Note("warning", f"{trial.key} ({choice(trial)}) failed: {reason}.")
+        yield _warning(f"{trial.key} ({choice(trial)}) failed: {reason}.")
     if len(failed) > 5:
-        yield Note("warning", f"{len(failed) - 5} more failed: see the table of trials.")
+        yield _warning(f"{len(failed) - 5} more failed: see the table of trials.")
     diverged = [trial for trial in study.trials if trial.state == "diverged"]
     if diverged:
         named = ", ".join(f"{trial.key} ({choice(trial)})" for trial in diverged[:5])
         more = f" and {len(diverged) - 5} more" if len(diverged) > 5 else ""
-        yield Note("info", f"Diverged and closed their slots: {named}{more}.")
+        yield _info(f"Diverged and closed their slots: {named}{more}.")

@@ -42,7 +42,7 @@ class Mean:
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Of independent values."""
+    """The mean of independent values, with its spread and its interval."""
     mean, count = statistics.fmean(values), len(values)
     if count < 2:
         return Mean(mean, None, None, count)

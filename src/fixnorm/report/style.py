@@ -11,28 +11,6 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import blended_transform_factory
 
-__all__ = [
-    "ACCENT",
-    "FONT_SIZE",
-    "GRID",
-    "INK",
-    "LEAST_SPAN",
-    "MUTED",
-    "PAPER",
-    "PRIMARY",
-    "RAMP",
-    "SERIES",
-    "EndLabel",
-    "breadth",
-    "colour_bar",
-    "dress",
-    "end_labels",
-    "log_ticks",
-    "ramp",
-    "room",
-    "write",
-]
-
 # These four are replaced by variables of the page, which knows light and dark.
 INK, MUTED, GRID, PAPER = "#1f2328", "#5f6872", "#e3e6ea", "#fefefe"
 
@@ -71,14 +49,9 @@ def dress(ax: Axes, *, title: str = "", x: str = "", y: str = "") -> None:
     ax.grid(axis="y", color=GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     if title:
+        size = FONT_SIZE + 0.5
         ax.set_title(
-            title,
-            loc="left",
-            fontsize=FONT_SIZE + 0.5,
-            fontweight="bold",
-            color=INK,
-            pad=8,
-            parse_math=False,
+            title, loc="left", fontsize=size, fontweight="bold", color=INK, pad=8, parse_math=False
         )
     if x:
         ax.set_xlabel(x, fontsize=FONT_SIZE, color=INK, labelpad=3, parse_math=False)
@@ -98,7 +71,7 @@ def log_ticks(ax: Axes, axis: str) -> None:
 
 
 def short(value: float) -> str:
-    """``0.2``, ``5e-5``."""
+    """A number for an axis: ``0.2``, ``5e-5``."""
     if 1e-2 <= abs(value) < 1e4:
         return f"{value:g}"
     digits, exponent = f"{value:.0e}".split("e")
@@ -152,25 +125,13 @@ def write(
     ``shield`` dims what is behind them.
     """
     box = {"boxstyle": "square,pad=0.15", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.8}
-    transform = (
-        ax.transData if on == "data" else blended_transform_factory(ax.transData, ax.transAxes)
-    )
+    foot = blended_transform_factory(ax.transData, ax.transAxes)
     ax.annotate(
-        text,
-        at,
-        xycoords=transform,
-        xytext=offset,
-        textcoords="offset points",
-        ha=align,
-        va="center",
-        fontsize=SMALL,
-        color=colour,
-        fontweight="bold" if bold else "normal",
-        parse_math=False,
-        annotation_clip=False,
-        bbox=box if shield else None,
-        zorder=6,
-    )
+        text, at, xycoords=ax.transData if on == "data" else foot, xytext=offset,
+        textcoords="offset points", ha=align, va="center", fontsize=SMALL, color=colour,
+        fontweight="bold" if bold else "normal", parse_math=False, annotation_clip=False,
+        bbox=box if shield else None, zorder=6,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,16 +155,9 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel], *, height: float) -> None:
     wanted = [min(max((label.y - low) / (high - low), 0), 1) for label in ordered]
     for label, y in zip(ordered, apart(wanted, LINE / height), strict=True):
         ax.text(
-            1.02,
-            y,
-            label.text,
-            transform=ax.transAxes,
-            ha="left",
-            va="center",
-            fontsize=SMALL,
-            color=label.colour,
-            parse_math=False,
-        )
+            1.02, y, label.text, transform=ax.transAxes, ha="left", va="center", fontsize=SMALL,
+            color=label.colour, parse_math=False,
+        )  # fmt: skip
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:

@@ -1,16 +1,20 @@
-"""The tables of the page: trials, slots, studies, settings."""
+"""Tables: of words for a terminal, a file or a page, and those of a search, sorted by a click."""
 
 from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fixnorm.report.markup import Markup, join, tag, with_t_max
-from fixnorm.report.progress import answer, cost_to_reach, stage
-from fixnorm.report.slots import slots_of
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from fixnorm.report.summary import answer, cost_to_reach, slots_of, stage
 from fixnorm.report.words import (
     bare,
     choice,
@@ -21,241 +25,226 @@ from fixnorm.report.words import (
     valued,
     weight_decay,
 )
-from fixnorm.tuning.record import StudyRecord, TrialRecord
+from fixnorm.system.run_paths import RunPaths
+from fixnorm.tuning.trial import StudyRecord, Trial
 
-__all__ = ["settings_table", "slot_table", "studies_table", "trial_table"]
+__all__ = [
+    "Cell", "Column", "SortedTable", "TextTable", "counted", "flat", "slot_table", "studies_table",
+    "trial_table", "wide_console",
+]  # fmt: skip
 
-FILES = {"metrics.csv": "metrics", "result.json": "result"}
-"""Files of a run's folder, and what links to them say."""
-
-Cell = tuple[str | None, float | str | None]
-"""What is shown, and what it is sorted by; none: nothing."""
+_WIDE = 120
+"""Characters of a line where nobody says how many there are."""
 
 
-def trial_table(study: StudyRecord, out: Path) -> Markup:
+@dataclass(frozen=True)
+class TextTable:
+    """Words in rows, for a terminal, a file or a page; ``notes`` say what the columns do not."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    words: int = 2
+    """Columns of words, on the left; the others are numbers."""
+
+    def rich(self) -> RichTable:
+        table = RichTable(box=None, pad_edge=False, title=escape(self.title), title_justify="left")
+        for place, column in enumerate(self.columns):
+            table.add_column(escape(column), justify="left" if place < self.words else "right")
+        for row in self.rows:
+            table.add_row(*map(escape, row))
+        return table
+
+    def print(self, console: Console) -> None:
+        """The table, and its notes below it."""
+        console.print(self.rich())
+        for note in self.notes:
+            console.print(note, style="dim", markup=False)
+
+    def markdown(self, *, title: bool = True) -> str:
+        ruler = ["---" if place < self.words else "---:" for place in range(len(self.columns))]
+        lines = [
+            *([f"## {self.title}", ""] if title else []),
+            *(f"| {' | '.join(cells)} |" for cells in (self.columns, ruler, *self.rows)),
+            *(["", *(f"- {note}" for note in self.notes)] if self.notes else []),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def wide_console() -> Console:
+    """For tables on stdout: a pipe has no width, so nothing is cut there."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+# -- tables of a search ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and what it is sorted by."""
+
+    text: str = ""
+    key: float | str | None = None
+    """None: it stays at the foot."""
+    mark: str | None = None
+    """A class for the text, such as ``state free``."""
+    why: str | None = None
+    """A remark under the text."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Addresses and what they say."""
+
+    @property
+    def sort(self) -> str:
+        if self.key is None or isinstance(self.key, str):
+            return self.key or ""
+        return repr(float(self.key))
+
+
+@dataclass(frozen=True)
+class Column:
+    """Its cells from the first row to the last."""
+
+    name: str
+    cells: Sequence[Cell]
+    number: bool = False
+
+    @property
+    def known(self) -> tuple[Column, ...]:
+        """Itself, or nothing if it has nothing to show."""
+        return (self,) if any(cell.text or cell.links for cell in self.cells) else ()
+
+
+@dataclass(frozen=True)
+class SortedTable:
+    """A table of the page."""
+
+    kind: str
+    columns: Sequence[Column]
+    best: Sequence[bool]
+    """Whether a row is the best one."""
+
+    @property
+    def rows(self) -> Iterator[tuple[bool, tuple[Cell, ...]]]:
+        cells = zip(*(column.cells for column in self.columns), strict=True)
+        return zip(self.best, cells, strict=True)
+
+
+def trial_table(study: StudyRecord, out: Path) -> SortedTable:
     """All trials, in the order in which they began; links are relative to the page in ``out``."""
+    trials = sorted(study.trials, key=lambda trial: trial.number)
     best = answer(study)
     winners = {trial.key for trial in best.trials} if best is not None else set()
-    columns = _trial_columns(study, out)
-    rows = [
-        tag(
-            "tr",
-            *(_cell(value(trial), number=number) for _, number, value in columns),
-            class_="best" if trial.key in winners else None,
-        )
-        for trial in sorted(study.trials, key=lambda trial: trial.number)
-    ]
-    heads = [(name, number) for name, number, _ in columns]
-    return _table(heads, rows, class_="trials")
+    several = len({t.seed for t in trials}) > 1
+    columns = (
+        Column("trial", [Cell(t.key, t.number) for t in trials]),
+        Column("round", [Cell(t.round, t.round) for t in trials]),
+        _numbers("lr", (t.lr for t in trials), "{:.4g}".format),
+        *_numbers("alpha", (t.alpha for t in trials), "{:g}".format).known,
+        *_numbers("weight decay", (t.weight_decay for t in trials), weight_decay).known,
+        _numbers("length", (t.fraction for t in trials), length),
+        *([_numbers("seed", (t.seed for t in trials), str)] if several else []),
+        _numbers(study.metric, (t.accuracy for t in trials), partial(bare, metric=study.metric)),
+        Column("state", [_state(t.state, t) for t in trials]),
+        *_numbers("largest g/√C", (t.largest_scale for t in trials), "{:.3g}".format).known,
+        *_numbers("time", (t.seconds for t in trials), duration).known,
+        *Column("files", [_files(t, out) for t in trials]).known,
+    )
+    return SortedTable("trials", columns, [t.key in winners for t in trials])
 
 
-def _trial_columns(
-    study: StudyRecord, out: Path
-) -> list[tuple[str, bool, Callable[[TrialRecord], Cell]]]:
-    """Heading, whether it is a number, and the cell of a trial; useless columns are left out."""
-    trials = study.trials
-    columns: list[tuple[str, bool, Callable[[TrialRecord], Cell]]] = [
-        ("trial", False, lambda t: (t.key, t.number)),
-        ("round", False, lambda t: (t.round, t.round)),
-        ("lr", True, lambda t: (f"{t.lr:.4g}", t.lr)),
-    ]
-    if any(t.alpha is not None for t in trials):
-        columns.append(("alpha", True, lambda t: _number(t.alpha, "g")))
-    if any(t.weight_decay is not None for t in trials):
-        columns.append(
-            (
-                "weight decay",
-                True,
-                lambda t: (
-                    (None, None)
-                    if t.weight_decay is None
-                    else (weight_decay(t.weight_decay), t.weight_decay)
-                ),
-            )
-        )
-    columns.append(("length", True, lambda t: (length(t.fraction), t.fraction)))
-    if len({t.seed for t in trials}) > 1:
-        columns.append(("seed", True, lambda t: (str(t.seed), t.seed)))
-    columns += [
-        (
-            study.metric,
-            True,
-            lambda t: (
-                (None, None) if t.accuracy is None else (bare(t.accuracy, study.metric), t.accuracy)
-            ),
-        ),
-        ("state", False, lambda t: (_state(t), t.state)),
-    ]
-    if any(t.largest_scale is not None for t in trials):
-        columns.append(("largest g/√C", True, lambda t: _number(t.largest_scale, ".3g")))
-    if any(t.seconds is not None for t in trials):
-        columns.append(
-            (
-                "time",
-                True,
-                lambda t: (None, None) if t.seconds is None else (duration(t.seconds), t.seconds),
-            )
-        )
-    links = {t.key: _links(t, out) for t in trials}
-    if any(links.values()):
-        columns.append(("files", False, lambda t: (links[t.key], t.key if links[t.key] else "")))
-    return columns
-
-
-def slot_table(study: StudyRecord) -> Markup | None:
+def slot_table(study: StudyRecord) -> SortedTable | None:
     """Means and spread, where there are several seeds."""
     slots = slots_of(study)
     if all(len(slot.trials) < 2 for slot in slots):
         return None
-    best = answer(study)
-    rows = []
-    for slot in slots:
-        found = slot.values
-        mean = None if slot.mean is None else bare(slot.mean, study.metric)
-        std = None if slot.std is None else bare(slot.std, study.metric)
-        ends = f"{bare(min(found), study.metric)} … {bare(max(found), study.metric)}"
-        cells: list[tuple[Cell, bool]] = [
-            ((slot.first.round, slot.first.round), False),
-            ((choice(slot), slot.first.lr), False),
-            ((length(slot.first.fraction), slot.first.fraction), True),
-            ((f"{len(found)} of {slot.seeds}", len(found)), True),
-            ((mean, slot.mean), True),
-            ((std, slot.std), True),
-            ((ends if found else None, min(found, default=None)), True),
-            ((_dot(slot.state), slot.state), False),
-        ]
-        rows.append(
-            tag(
-                "tr",
-                *(_cell(cell, number=number) for cell, number in cells),
-                class_="best" if best is not None and slot.trials == best.trials else None,
-            )
-        )
-    heads = [
-        ("round", False),
-        ("slot", False),
-        ("length", True),
-        ("seeds", True),
-        ("mean", True),
-        ("std", True),
-        ("min … max", True),
-        ("state", False),
+    best, told = answer(study), partial(bare, metric=study.metric)
+    ends = [
+        Cell(f"{told(min(slot.values))} … {told(max(slot.values))}", min(slot.values))
+        if slot.values
+        else Cell()
+        for slot in slots
     ]
-    return _table(heads, rows, class_="slots")
+    seeds = [Cell(f"{len(slot.values)} of {slot.seeds}", len(slot.values)) for slot in slots]
+    columns = (
+        Column("round", [Cell(slot.first.round, slot.first.round) for slot in slots]),
+        Column("slot", [Cell(choice(slot.first), slot.first.lr) for slot in slots]),
+        _numbers("length", (slot.first.fraction for slot in slots), length),
+        Column("seeds", seeds, number=True),
+        _numbers("mean", (slot.mean for slot in slots), told),
+        _numbers("std", (slot.std for slot in slots), told),
+        Column("min … max", ends, number=True),
+        Column("state", [_state(slot.state) for slot in slots]),
+    )
+    winner = () if best is None else best.trials
+    return SortedTable("slots", columns, [slot.trials == winner for slot in slots])
 
 
-def studies_table(studies: Sequence[StudyRecord], anchors: Sequence[str]) -> Markup:
+def studies_table(studies: Sequence[StudyRecord], anchors: Sequence[str]) -> SortedTable:
     """The comparison: one row for each study."""
     bests = [answer(study) for study in studies]
-    means = [best.mean for best in bests if best is not None and best.mean is not None]
-    rows = []
-    for study, anchor, best in zip(studies, anchors, bests, strict=True):
-        mean = best.mean if best is not None else None
-        reached = cost_to_reach(study)
-        counts = counted(study)
-        name = tag("a", study.name, href=f"#{anchor}")
-        running = None if stage(study) == "over" else tag("span", stage(study), class_="why")
-        cells: list[tuple[Cell, bool]] = [
-            ((join(name, running), study.name), False),
-            ((title_of(study), title_of(study)), False),
-            ((None if mean is None else valued(mean, study.metric), mean), True),
-            ((None if best is None else choice(best), None), False),
-            ((None if reached is None else length(reached), reached), True),
-            ((length(study.cost), study.cost), True),
-            ((counts, len(study.trials)), False),
-        ]
-        winner = mean is not None and mean == max(means)
-        rows.append(
-            tag(
-                "tr",
-                *(_cell(cell, number=number) for cell, number in cells),
-                class_="best" if winner else None,
-            )
-        )
+    means = [None if best is None else best.mean for best in bests]
+    highest = max((mean for mean in means if mean is not None), default=None)
     metrics = {study.metric for study in studies}
-    heads = [
-        ("study", False),
-        ("method, strategy", False),
-        (f"best {metric_name(metrics.pop()) if len(metrics) == 1 else 'value'}", True),
-        ("at", False),
-        ("cost to reach it (T_max)", True),
-        ("cost of all (T_max)", True),
-        ("trainings", False),
-    ]
-    return _table(heads, rows, class_="studies")
+    names, values = [], []
+    for study, anchor, mean in zip(studies, anchors, means, strict=True):
+        why = None if stage(study) == "over" else stage(study)
+        names.append(Cell(key=study.name, links=((f"#{anchor}", study.name),), why=why))
+        values.append(Cell() if mean is None else Cell(valued(mean, study.metric), mean))
+    value = metric_name(metrics.pop()) if len(metrics) == 1 else "value"
+    columns = (
+        Column("study", names),
+        Column("method, strategy", [Cell(title_of(s), title_of(s)) for s in studies]),
+        Column(f"best {value}", values, number=True),
+        Column("at", [Cell() if best is None else Cell(choice(best.first)) for best in bests]),
+        _numbers("cost to reach it (T_max)", map(cost_to_reach, studies), length),
+        _numbers("cost of all (T_max)", (study.cost for study in studies), length),
+        Column("trainings", [Cell(counted(study), len(study.trials)) for study in studies]),
+    )
+    best = [mean is not None and mean == highest for mean in means]
+    return SortedTable("studies", columns, best)
 
 
-def settings_table(settings: Mapping[str, Any]) -> Markup:
-    """All settings, one a row, those inside others by a dotted name."""
-    rows = [
-        tag("tr", tag("td", name), tag("td", tag("code", value))) for name, value in _flat(settings)
-    ]
-    return tag("div", tag("table", tag("tbody", *rows), class_="settings"), class_="scroll")
-
-
-def counted(study: StudyRecord) -> str:
-    """``"11 trained, 3 free, 1 failed"``."""
-    states = [trial.state for trial in study.trials]
-    names = ("trained", "free", "diverged", "failed", "running")
-    return ", ".join(f"{states.count(n)} {n}" for n in names if n in states) or "none"
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """All settings, those inside others by a dotted name."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
             yield f"{prefix}{name}", " ".join(map(str, value))
         else:
             yield f"{prefix}{name}", str(value)
 
 
-def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Markup], *, class_: str) -> Markup:
-    cells = [
-        tag(
-            "th",
-            tag("button", with_t_max(name), type="button"),
-            scope="col",
-            class_="number" if number else None,
-        )
-        for name, number in heads
-    ]
-    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), class_=class_)
-    return tag("div", table, class_="scroll")
+def counted(study: StudyRecord) -> str:
+    """How many trials are in each state: ``"11 trained, 3 free, 1 failed"``."""
+    states = [trial.state for trial in study.trials]
+    names = ("trained", "free", "diverged", "failed", "running")
+    return ", ".join(f"{states.count(n)} {n}" for n in names if n in states) or "none"
 
 
-def _cell(cell: Cell, *, number: bool) -> Markup:
-    shown, key = cell
-    sort = repr(float(key)) if isinstance(key, int | float) else key
-    return tag(
-        "td",
-        shown or "",
-        data_sort="" if sort is None else sort,
-        class_="number" if number else None,
-    )
+def _numbers(name: str, values: Iterable[float | None], shown: Callable[[float], str]) -> Column:
+    cells = [Cell() if value is None else Cell(shown(value), value) for value in values]
+    return Column(name, cells, number=True)
 
 
-def _number(value: float | None, form: str) -> Cell:
-    return (None, None) if value is None else (format(value, form), value)
+def _state(state: str, trial: Trial | None = None) -> Cell:
+    why = None
+    if trial is not None:
+        why = trial.reason if trial.source is None else f"same as {trial.source}"
+    return Cell(state, state, mark=f"state {state}", why=why)
 
 
-def _dot(state: str) -> Markup:
-    return tag("span", state, class_=f"state {state}")
-
-
-def _state(trial: TrialRecord) -> Markup:
-    why = f"same as {trial.source}" if trial.source is not None else trial.reason
-    return join(_dot(trial.state), tag("span", why, class_="why") if why else None)
-
-
-def _links(trial: TrialRecord, out: Path) -> Markup | None:
+def _files(trial: Trial, out: Path) -> Cell:
     if trial.folder is None:
-        return None
-    there = [name for name in FILES if (trial.folder / name).is_file()]
-    links = [tag("a", FILES[name], href=relative(trial.folder / name, out)) for name in there]
-    return join(*(part for link in links for part in (link, " "))) if links else None
+        return Cell()
+    run = RunPaths(trial.folder)
+    files = ((run.metrics, "metrics"), (run.result, "result"))
+    links = tuple((_relative(path, out), name) for path, name in files if path.is_file())
+    return Cell(key=trial.key if links else None, links=links)
 
 
-def relative(path: Path, out: Path) -> str:
+def _relative(path: Path, out: Path) -> str:
     """The address of a file as seen from a page in ``out``."""
     return urllib.parse.quote(Path(os.path.relpath(path.absolute(), out.absolute())).as_posix())

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import re
 
-from fixnorm.report.slots import SlotRecord
-from fixnorm.tuning.record import StudyRecord, TrialRecord
-
-__all__ = [
-    "bare",
-    "choice",
-    "duration",
-    "length",
-    "metric_name",
-    "slug",
-    "span",
-    "title_of",
-    "valued",
-    "weight_decay",
-]
+from fixnorm.tuning.plans import TITLES
+from fixnorm.tuning.trial import StudyRecord, Trial
 
 METHODS = {"fixnorm": "FixNorm", "bo-weight-decay": "weight decay"}
-STRATEGIES = {
-    "paper": "paper's plan",
-    "unimodal": "unimodal plan",
-    "gp": "Bayesian (GP)",
-    "tpe": "TPE",
-    "random": "random search",
-}
-
-
-def valued(value: float, metric: str) -> str:
-    """A value of the metric with its unit, never parted from it: ``"78.62 %"``."""
-    return f"{value:.2f}\N{NO-BREAK SPACE}%" if "%" in metric else f"{value:.4g}"
 
 
 def bare(value: float, metric: str) -> str:
-    """The same without the unit, for places where the axis has it."""
+    """A value of the metric without its unit, for places where the axis has it."""
     return f"{value:.2f}" if "%" in metric else f"{value:.4g}"
+
+
+def valued(value: float, metric: str) -> str:
+    """The same with its unit, never parted from it: ``"78.62 %"``."""
+    return bare(value, metric) + ("\N{NO-BREAK SPACE}%" if "%" in metric else "")
 
 
 def metric_name(metric: str) -> str:
@@ -46,14 +26,13 @@ def metric_name(metric: str) -> str:
 
 
 def weight_decay(value: float) -> str:
-    """``"2.3e-4"``."""
+    """With two digits at most: ``"2.3e-4"``."""
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits.removesuffix('.0')}e{int(exponent)}"
 
 
-def choice(of: TrialRecord | SlotRecord) -> str:
+def choice(trial: Trial) -> str:
     """What is tuned: ``"lr 1.4, alpha 2"``."""
-    trial = of.first if isinstance(of, SlotRecord) else of
     said = [f"lr {trial.lr:.3g}"]
     if trial.alpha is not None:
         said.append(f"alpha {trial.alpha:g}")
@@ -73,7 +52,7 @@ def span(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``"2 min 5 s"``."""
+    """Hours, minutes and seconds, the two largest: ``"2 min 5 s"``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -91,4 +70,4 @@ def slug(text: str) -> str:
 def title_of(study: StudyRecord) -> str:
     """Method and strategy: ``"FixNorm, paper's plan"``."""
     method = METHODS.get(study.method, study.method)
-    return f"{method}, {STRATEGIES.get(study.strategy, study.strategy)}"
+    return f"{method}, {TITLES.get(study.strategy, study.strategy)}"

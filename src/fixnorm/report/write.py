@@ -1,18 +1,19 @@
-"""Writing the report of one or several searches."""
+"""Writing the report of one or several searches: the page and its pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from fixnorm.report.curve_figures import curve_figures, read_runs
-from fixnorm.report.document import is_document
-from fixnorm.report.drawing import png
+from fixnorm.report import notes, summary, tables, words
+from fixnorm.report.curves import Runs, curve_figures, read_runs
+from fixnorm.report.drawing import Drawing, png
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
-from fixnorm.report.page import StudyPart, anchors_of, page
-from fixnorm.system import check_files
-from fixnorm.system.atomic import write_atomically
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.report.html import is_page, render
+from fixnorm.report.words import slug
+from fixnorm.system import check_files, write_atomically
+from fixnorm.tuning.trial import StudyRecord
 
 __all__ = ["check_place", "write_report"]
 
@@ -28,21 +29,19 @@ def write_report(studies: Sequence[StudyRecord], out: Path, *, command: str | No
     if not studies:
         raise ValueError("a report needs at least one study but got none")
     runs = read_runs(studies)
-    parts = []
-    for study, anchor in zip(studies, anchors_of(studies), strict=True):
-        figures = (lr_figure(study), alpha_figure(study), points_figure(study))
-        drawn = tuple(f for f in (*figures, progress_figure([study])) if f is not None)
-        parts.append(StudyPart(study, anchor, drawn, curve_figures(study, runs)))
-    comparison = progress_figure(studies, name="comparison") if len(studies) > 1 else None
-
+    parts = [_part(study, place, runs) for place, study in enumerate(studies, start=1)]
     pictures = {
         f"{part.anchor}-{drawing.name}" if len(parts) > 1 else drawing.name: drawing
         for part in parts
         for drawing in (*part.figures, *part.curves)
     }
+    comparison = progress_figure(studies, name="comparison") if len(parts) > 1 else None
     if comparison is not None:
-        pictures["comparison"] = comparison
-    text = page(parts, comparison, out=out, command=command)
+        pictures[comparison.name] = comparison
+    asked = {"notes": notes, "summary": summary, "tables": tables, "words": words}
+    text = render(
+        "searches.html.j2", parts=parts, comparison=comparison, out=out, command=command, **asked
+    )
     check_place(out)
     (out / _FIGURES).mkdir(parents=True, exist_ok=True)
     with write_atomically(out / _PAGE) as file:  # first: it tells whose the pictures are
@@ -55,4 +54,25 @@ def write_report(studies: Sequence[StudyRecord], out: Path, *, command: str | No
 
 def check_place(out: Path) -> None:
     """Refuse a folder where a page or pictures of others have our names."""
-    check_files(out, (_FIGURES,), sign=_PAGE, ours=is_document)
+    check_files(out, (_FIGURES,), sign=_PAGE, ours=is_page)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A study with its drawings."""
+
+    study: StudyRecord
+    anchor: str
+    """Its ``id`` in the page and the start of its files' names; no two are equal."""
+    figures: tuple[Drawing, ...]
+    curves: tuple[Drawing, ...]
+
+
+def _part(study: StudyRecord, place: int, runs: Runs) -> _Part:
+    drawn = (lr_figure(study), alpha_figure(study), points_figure(study), progress_figure([study]))
+    return _Part(
+        study,
+        f"study-{place}-{slug(study.name)}".rstrip("-"),
+        tuple(figure for figure in drawn if figure is not None),
+        curve_figures(study, runs),
+    )

@@ -1,8 +1,14 @@
 """Processes and files: what the standard library needs help with, and nothing else."""
 
-from fixnorm.system.ours import check_files
-from fixnorm.system.regular import kind_of, open_regular, read_regular, regular
-from fixnorm.system.text import brief, printable, short
+from fixnorm.system.files import (
+    check_files,
+    kind_of,
+    open_regular,
+    read_regular,
+    regular,
+    write_atomically,
+)
+from fixnorm.system.text import brief, printable
 
 __all__ = [
     "brief",
@@ -12,5 +18,5 @@ __all__ = [
     "printable",
     "read_regular",
     "regular",
-    "short",
+    "write_atomically",
 ]

@@ -12,8 +12,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["InUse", "held", "owned_folder", "this_process"]
+__all__ = ["LOCK", "InUse", "held", "owned_folder", "this_process"]
 
+LOCK = ".lock"
+"""The file by which a folder is held."""
 _NAME = re.compile(r"(process \d+ on \S+)?\s*")
 """What a lock says: who holds it, or held it last."""
 _PATIENCE = 1.0
@@ -71,7 +73,7 @@ def owned_folder(folder: Path) -> Iterator[None]:
     """Hold a folder; one that another process holds is refused with one line."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(held(folder / ".lock"))
+            stack.enter_context(held(folder / LOCK))
         except InUse as used:
             raise ValueError(
                 f"{folder} is in use by {used.owner}: wait for it or give another --out"

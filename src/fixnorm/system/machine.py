@@ -75,7 +75,7 @@ def _says(error: BaseException, words: tuple[str, ...]) -> bool:
 
 
 class OutOfMemory(MemoryError):
-    """With the setting that asks for too much."""
+    """Names the setting that asks for too much."""
 
 
 @contextmanager

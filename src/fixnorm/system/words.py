@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from fixnorm.system.extras import EXTRAS, needs
 from fixnorm.system.machine import advice, of_machine
 
 __all__ = ["Heard", "guard", "hush", "lost", "mistake", "say"]
@@ -72,7 +73,6 @@ class Heard:
         """Why words were lost, if some were."""
 
     def write(self, text: str) -> int:
-        """All of it, or nothing."""
         try:
             self._stream.write(text)
         except (OSError, ValueError) as error:  # a closed file is a ValueError
@@ -80,12 +80,10 @@ class Heard:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """One after another."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """As far as it goes."""
         try:
             self._stream.flush()
         except (OSError, ValueError) as error:
@@ -166,12 +164,8 @@ def mistake(error: BaseException) -> str | None:
     if usage is not None:
         return " ".join(str(usage()).split()) or "no command given; try fixnorm --help"
     if isinstance(error, ModuleNotFoundError):
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        return f"this needs {error.name}: pip install 'fixnorm[{extra}]'" if extra else None
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        return needs("this", str(error.name), extra) if extra else None
     if isinstance(error, ValueError | OSError) or of_machine(error):
         return (" ".join(str(error).split()) or type(error).__name__) + advice(error)
     return None
-
-
-_EXTRAS = dict.fromkeys(("timm", "torchvision", "PIL", "sklearn", "tensorboard"), "train")
-_EXTRAS |= dict.fromkeys(("optuna", "sqlalchemy", "scipy", "matplotlib"), "tune")

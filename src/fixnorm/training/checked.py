@@ -8,17 +8,19 @@ and what was expected there.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from fixnorm.system import read_regular, short
+from fixnorm.system import brief, read_regular
 
 __all__ = [
     "Missing",
     "Part",
     "Unreadable",
+    "can_read",
     "checked",
     "fault",
     "read_checked",
@@ -65,6 +67,19 @@ def read_checked(path: Path, kind: type[T], *, what: str, advice: str) -> T:
         raise Unreadable(f"{path} is not {what}: {error}; {advice}") from None
 
 
+def can_read(read: Callable[[Path], object]) -> Callable[[Path], bool]:
+    """Whether a file is what ``read`` takes; for who asks whose it is."""
+
+    def answer(path: Path) -> bool:
+        try:
+            read(path)
+        except ValueError:
+            return False
+        return True
+
+    return answer
+
+
 def checked(content: bytes | str, kind: type[T]) -> T:
     """JSON text as ``kind``; a :class:`ValueError` says where it is wrong."""
     try:
@@ -87,7 +102,7 @@ def fault(error: ValidationError) -> str:
     if first["type"] == "value_error":
         return f"{place}: {message}" if place else message
     message = message[0].lower() + message[1:]
-    return f"{place or 'it'}: {message} but it is {short(first['input'], plain=False)}"
+    return f"{place or 'it'}: {message} but it is {brief(first['input'])}"
 
 
 def _place(steps: tuple[Any, ...]) -> str:
@@ -99,5 +114,5 @@ def _place(steps: tuple[Any, ...]) -> str:
         elif _WORD.fullmatch(step):
             place += f".{step}" if place else step
         else:  # a key that somebody else chose
-            place += f"[{short(step, plain=False)}]"
+            place += f"[{brief(step)}]"
     return place

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from fixnorm.system import open_regular, regular
-from fixnorm.system.atomic import write_atomically
+from fixnorm.system import open_regular, regular, write_atomically
 
 __all__ = ["Checkpoints", "Damaged"]
 

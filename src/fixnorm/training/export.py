@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.folding import fold
-from fixnorm.system.atomic import write_atomically
-from fixnorm.training.rebuild import FinishedRun, open_run
-from fixnorm.training.tasks import Logits, task_of
-from fixnorm.training.weights import write_tensors
+from fixnorm.system import write_atomically
+from fixnorm.system.extras import needs
+from fixnorm.training.tasks import Logits, estimates_of, exports_of
+from fixnorm.training.tasks.task import Exports
+from fixnorm.training.weights import FinishedRun, open_run, write_tensors
 
 __all__ = ["TOLERANCE", "Exported", "export"]
 
@@ -45,7 +46,7 @@ _TIMM = {
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """The files that were written, and how far their outputs are from the run's."""
 
     weights: Path
     onnx: Path | None
@@ -70,16 +71,17 @@ def export(
         force: replace files that are there.
     """
     opened = open_run(run)
-    weights_path = opened.folder.path / "model.safetensors" if out is None else Path(out)
+    exports = exports_of(opened.recipe)
+    weights_path = opened.folder.exported if out is None else Path(out)
     onnx_path = weights_path.with_suffix(".onnx") if onnx else None
     _check_places(opened, weights_path, onnx_path, force=force)
     if onnx:
-        _check_onnx(opened)
+        _check_onnx(exports)
 
     _refuse_non_finite(opened)
     images = _images(opened)
     model = opened.model()
-    outputs = Logits(model, task_of(opened.recipe))
+    outputs = Logits(model, exports)
     with torch.no_grad():
         expected = outputs(images)
         fold(model)
@@ -113,12 +115,12 @@ def _check_places(run: FinishedRun, weights: Path, onnx: Path | None, *, force: 
             raise ValueError(f"{path} exists already: replace it with --force or give --out")
 
 
-def _check_onnx(run: FinishedRun) -> None:
-    if run.recipe.task == "detection":
-        raise ValueError("--onnx: a detector's boxes are sorted out by no ONNX file; leave it out")
+def _check_onnx(exports: Exports[Any]) -> None:
+    if exports.no_onnx is not None:
+        raise ValueError(f"--onnx: {exports.no_onnx}; leave it out")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise ValueError(f"--onnx needs {', '.join(missing)}: pip install 'fixnorm[onnx]'")
+        raise ValueError(needs("--onnx", ", ".join(missing), "onnx"))
 
 
 def _refuse_non_finite(run: FinishedRun) -> None:
@@ -132,7 +134,7 @@ def _refuse_non_finite(run: FinishedRun) -> None:
 
 def _images(run: FinishedRun) -> Tensor:
     """Noise to compare outputs on; three images, so that a batch of two stuck in a graph shows."""
-    size = task_of(run.recipe).expected().size
+    size = estimates_of(run.recipe).expected().size
     generator = torch.Generator().manual_seed(0)
     return torch.randn(3, run.channels, *size[1:], generator=generator)
 
@@ -170,7 +172,7 @@ def _metadata(run: FinishedRun) -> dict[str, str]:
     values: dict[str, Any] = {"num_classes": run.classes}
     if run.class_names is not None:
         values["label_names"] = run.class_names
-    values |= task_of(recipe).preparation(run.channels)
+    values |= exports_of(recipe).preparation(run.channels)
     metadata = {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
     }

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fixnorm.groups import Scope
 from fixnorm.methods import METHODS, MethodName
-from fixnorm.system import brief, short
+from fixnorm.system import brief
+from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.bounded import Slug
-from fixnorm.training.schedule import Schedule
+from fixnorm.training.schedule import Schedule, Timetable
 
-__all__ = ["R", "Recipe", "Timetable", "changed", "parsed_settings"]
+__all__ = ["ORIGIN", "EpochRecipe", "R", "Recipe", "changed", "differences", "parsed_settings"]
 
 Precision = Literal["fp32", "bf16", "fp16"]
+ORIGIN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
+"""A function of another package: ``package.module:function``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timetable:
-    """A recipe's lengths in optimizer steps."""
-
-    steps: int
-    warmup: int
-    row: int
-    """Steps between two lines of ``metrics.csv``."""
-    evaluation: int
-    """Steps between evaluations; the last step is always evaluated."""
-
-
-class Recipe(BaseModel, ABC):
+class Recipe(BaseModel, ABC, frozen=True):
     """What trainings of all tasks have in common. Variants change a few fields: :func:`changed`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     lr_range: ClassVar[tuple[float, float]]
     """Where the paper searches for the learning rate."""
@@ -101,6 +90,9 @@ class Recipe(BaseModel, ABC):
     paper_score: float | None = None
     paper_reference_score: float | None = None
 
+    origin: str | None = Field(default=None, pattern=f"^{ORIGIN}$", max_length=500)
+    """The function that made it, where that is of another package; no training depends on it."""
+
     @model_validator(mode="after")
     def _method_has_its_numbers(self) -> Self:
         method = METHODS[self.method]
@@ -137,7 +129,7 @@ class Recipe(BaseModel, ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """T_max, in :attr:`unit`."""
+        """T_max, counted in :attr:`unit`."""
 
     @abstractmethod
     def of_length(self, length: int) -> dict[str, Any]:
@@ -160,15 +152,23 @@ class Recipe(BaseModel, ABC):
         """The settings that memory depends on."""
         return {name: getattr(self, name) for name in _SIZES if hasattr(self, name)}
 
+    @property
+    def command_name(self) -> str:
+        """What ``fixnorm train`` knows it by."""
+        return self.origin or self.name
+
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
-        return self.model_dump(mode="json")
+        values = self.model_dump(mode="json")
+        if self.origin is None:
+            del values["origin"]
+        return values
 
     @classmethod
     def validated(cls, values: dict[str, Any]) -> Self:
         """The recipe of these fields; a wrong one is one line."""
         for key in values:
-            _check_known(cls, key)
+            _check_known(key, cls.model_fields)
         lists = {
             key: _numbers(key, value)
             for key, value in values.items()
@@ -180,8 +180,46 @@ class Recipe(BaseModel, ABC):
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
-            got = f" but got {short(first['input'], plain=False)}" if field else ""
+            got = f" but got {brief(first['input'])}" if field else ""
             raise ValueError(f"{field}: {message}{got}" if field else message) from None
+
+
+class EpochRecipe(Recipe, frozen=True):
+    """A training whose length is counted in epochs."""
+
+    lr_range: ClassVar[tuple[float, float]] = (0.2, 3.2)
+    unit: ClassVar[Literal["epochs", "iterations"]] = "epochs"
+
+    epochs: int = Field(ge=1)
+    warmup_epochs: float = Field(default=4.0, ge=0)
+    """Linear warm-up, before the schedule."""
+
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> Self:
+        if self.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"warmup_epochs: {self.warmup_epochs:g} is more than epochs={self.epochs}"
+            )
+        return self
+
+    @property
+    def length(self) -> int:
+        return self.epochs
+
+    def of_length(self, length: int) -> dict[str, Any]:
+        """Warm-up is not scaled with the length, but leaves most of a short training to the lr."""
+        return {"epochs": length, "warmup_epochs": min(self.warmup_epochs, length / 4)}
+
+    def rows(self) -> int:
+        return self.epochs
+
+    def timetable(self, steps_per_epoch: int) -> Timetable:
+        return Timetable(
+            steps=self.epochs * steps_per_epoch,
+            warmup=round(self.warmup_epochs * steps_per_epoch),
+            row=steps_per_epoch,
+            evaluation=self.eval_every * steps_per_epoch,
+        )
 
 
 R = TypeVar("R", bound=Recipe)
@@ -202,6 +240,17 @@ def changed(recipe: R, /, **changes: Any) -> R:
     return recipe.validated(values)
 
 
+def differences(there: Mapping[str, Any], recipe: Recipe) -> str:
+    """In which fields a recipe differs from a stored one; empty if in none."""
+    here = recipe.to_dict()
+    different = [key for key in here if there.get(key) != here[key] and key != "origin"]
+    listed = ", ".join(
+        f"{k} ({brief(there.get(k), plain=True)} there, {brief(here[k], plain=True)} here)"
+        for k in different[:4]
+    )
+    return listed + (f" and {len(different) - 4} more" if len(different) > 4 else "")
+
+
 def parsed_settings(kind: type[Recipe], pairs: list[str]) -> dict[str, str | None]:
     """``["lr=0.8", "alpha=2"]`` as a dict; unknown keys are refused with the nearest right name."""
     settings: dict[str, str | None] = {}
@@ -209,7 +258,7 @@ def parsed_settings(kind: type[Recipe], pairs: list[str]) -> dict[str, str | Non
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--set needs key=value but got {pair!r}")
-        _check_known(kind, key)
+        _check_known(key, [name for name in kind.model_fields if name != "origin"])
         if key in settings:
             raise ValueError(f"--set gives {key} twice, {settings[key]} and {value}: give one")
         optional = type(None) in get_args(kind.model_fields[key].annotation)
@@ -217,11 +266,10 @@ def parsed_settings(kind: type[Recipe], pairs: list[str]) -> dict[str, str | Non
     return settings
 
 
-def _check_known(kind: type[Recipe], key: str) -> None:
-    if key not in kind.model_fields:
-        near = difflib.get_close_matches(key, kind.model_fields, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(kind.model_fields)}"
-        raise ValueError(f"a recipe has no field {short(key, plain=False)}{hint}")
+def _check_known(key: str, known: Collection[str]) -> None:
+    if key not in known:
+        hint = did_you_mean(key, known, cutoff=0.3)
+        raise ValueError(f"a recipe has no field {brief(key)}; {hint}")
 
 
 _SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")

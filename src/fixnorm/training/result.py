@@ -1,54 +1,120 @@
-"""What a run leaves behind: folded numbers in ``result.json``, weights in safetensors."""
+"""``result.json`` of a run: what is written in the end, as everything that reads it knows it."""
 
 from __future__ import annotations
 
-import json
 import math
 import platform
-import subprocess
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self, TypeVar
 
 import torch
+from pydantic import ConfigDict, Field, model_validator
 
-import fixnorm
-from fixnorm.conversion import conversion_of
-from fixnorm.training.recipe import Recipe
-from fixnorm.training.setup import Trainee
-from fixnorm.training.tasks import Metric
-from fixnorm.training.weights import write_tensors
+from fixnorm.system import brief
+from fixnorm.system.versions import commit, versions
+from fixnorm.training.bounded import Count, Name, Positive, Real
+from fixnorm.training.checked import Part, read_checked
+from fixnorm.training.resume import RunState
+from fixnorm.training.tasks import METRICS
 
-__all__ = ["commit", "result", "versions", "write_weights"]
+__all__ = ["RunEnd", "RunResult", "read_result", "result"]
 
 
-def result(
-    recipe: Recipe,
-    metric: Metric,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    detail: Mapping[str, float | None],
-    seconds: float,
-    images: int,
-    largest_scale: float | None,
-    processes: int,
-    diverged: bool,
-) -> dict[str, Any]:
-    """The content of ``result.json``."""
+class RunEnd(Part):
+    """How a run ended: what a search needs to know. The score stands under its metric's name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    metric: str
+    diverged: bool
+    largest_scale: Real | None
+    epochs: Annotated[Real, Field(ge=0)]
+    seconds: Annotated[Real, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _has_its_score(self) -> Self:
+        if self.metric not in METRICS:
+            raise ValueError(f"metric should be one of {', '.join(METRICS)}")
+        self._check_score(self.metric)
+        return self
+
+    def _check_score(self, name: str) -> None:
+        if name not in self._more:
+            raise ValueError(f"{name} is missing")
+        value = self._more[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= value <= 100):
+            raise ValueError(
+                f"{name} should be a percentage or null but it is {brief(value, plain=True)}"
+            )
+
+    @property
+    def score(self) -> float | None:
+        """Of the last evaluation, in percent."""
+        score: float | None = self._more[self.metric]
+        return score
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        return self.model_extra or {}
+
+
+class _Named(Part):
+    model_config = ConfigDict(extra="allow")
+    name: Name
+
+
+class RunResult(RunEnd):
+    """What a finished run says of itself."""
+
+    method: Name
+    lr: Positive
+    alpha: Positive | None
+    weight_decay: Real
+    steps: Count
+    mcbr_train: Real | None
+    mcbr_val: Real | None
+    images_per_second: Real | None
+    device: Name
+    commit: Name | None = None
+    recipe: _Named
+
+    @model_validator(mode="after")
+    def _has_its_best(self) -> Self:
+        self._check_score(f"best_{self.metric}")
+        missing = self._more[f"best_{self.metric}"] is None
+        if missing != (self.score is None):
+            raise ValueError(f"best_{self.metric} should be there where {self.metric} is")
+        return self
+
+
+E = TypeVar("E", bound=RunEnd)
+
+
+def read_result(path: Path, kind: type[E], *, advice: str) -> E:
+    """The file of a run that has ended; ``advice`` is the next move where it is damaged."""
+    return read_checked(path, kind, what="the result of a training", advice=advice)
+
+
+def result(state: RunState, *, diverged: bool) -> dict[str, Any]:
+    """The content of the file."""
+    recipe, rows, seconds = state.trainee.recipe, state.rows, state.seconds
+    passes, scale = state.trainee.passes, state.largest_scale
+    metric = passes.task.metric
     column = f"val_{metric.name}"
     scores = [row[column] for row in rows if row[column] is not None]
+    images = state.step * recipe.batch_size
     return {
         "metric": metric.name,
         metric.name: scores[-1] if scores else None,
         f"best_{metric.name}": max(scores, default=None),
-        "detail": dict(detail),
+        "detail": dict(state.detail),
         "diverged": diverged,
         "method": recipe.method,
         "lr": recipe.lr,
         "alpha": recipe.alpha,
         "weight_decay": recipe.weight_decay,
-        "largest_scale": _finite(largest_scale),
+        "largest_scale": None if scale is None else _finite(scale.item()),
         "epochs": rows[-1]["epoch"],
         "steps": rows[-1]["step"],
         "seed": recipe.seed,
@@ -56,7 +122,7 @@ def result(
         "mcbr_val": _finite(rows[-1]["mcbr_val"]),
         "seconds": round(seconds, 3),
         "images_per_second": round(images / seconds, 1) if seconds else None,
-        "processes": processes,
+        "processes": passes.world.size,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "versions": versions(),
         "commit": commit(),
@@ -64,53 +130,9 @@ def result(
     }
 
 
-def write_weights(
-    path: Path, trainee: Trainee, recipe: Recipe, classes: int, channels: int
-) -> None:
-    """The trained model's state dict, scales ``g`` included."""
-    state = {name: t.contiguous().clone() for name, t in trainee.evaluated.state_dict().items()}
-    conversion = conversion_of(trainee.model)
-    heads = [head.name for head in conversion.heads] if conversion is not None else []
-    header = {
-        "format": "pt",
-        "method": recipe.method,
-        "alpha": str(recipe.alpha),
-        "classes": str(classes),
-        "channels": str(channels),
-        "heads": json.dumps(heads),
-    }
-    write_tensors(path, state, header)
-
-
-def _finite(figure: float | None) -> float | None:
+def _finite(number: float | None) -> float | None:
     """JSON has no number for what a diverged run may end with."""
-    return figure if figure is not None and math.isfinite(figure) else None
-
-
-def versions() -> dict[str, str]:
-    """Of everything that a result may depend on."""
-    found = {"fixnorm": fixnorm.__version__, "python": platform.python_version()}
-    for name in ("torch", "torchvision", "timm", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def commit() -> str | None:
-    """The commit of the code, where it is run from a checkout."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(Path(fixnorm.__file__).parent), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""A checkpoint's state, checked against the run that is to go on from it.
+"""Where a run stands: what a checkpoint holds, taken, checked, and put back.
 
 Nothing is loaded before all of it fits: a state that is found wrong half-way would leave its first
 half in the model.
@@ -7,33 +7,117 @@ half in the model.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fixnorm.training.checkpoint import Damaged
+from fixnorm.training.measurements import SUMS, Line, columns
+from fixnorm.training.recipe import differences
 from fixnorm.training.setup import Trainee
 
-__all__ = ["check_state"]
+__all__ = ["RunState"]
 
-_SUMS = 6
-"""Numbers of the running sums."""
 _LIKE_WEIGHTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 """What optimizers keep in the shape of the weight itself."""
 
 
-def check_state(
-    state: Mapping[str, Any], trainee: Trainee, *, steps: int, columns: tuple[str, ...]
-) -> None:
-    """Refuse, as :class:`Damaged`, what a run of so many steps could not go on from."""
-    _check_kinds(state, steps)
+class RunState:
+    """All that changes from step to step, in the trainee and beside it."""
+
+    def __init__(self, trainee: Trainee, *, steps: int) -> None:
+        self.trainee, self.line, self.steps = trainee, Line(trainee), steps
+        self._world = trainee.passes.world
+        self.step = 0
+        self.rows: list[dict[str, Any]] = []
+        """Of ``metrics.csv``."""
+        self.detail: dict[str, float | None] = {}
+        """What the last score is made of."""
+        self.largest_scale = trainee.relative_scale()
+        self._seconds_before = 0.0
+        self.started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the run, by all processes that went on with it one after another."""
+        return self._seconds_before + time.monotonic() - self.started
+
+    def note_scale(self) -> None:
+        """Keep the largest scale of the heads."""
+        if self.largest_scale is not None:
+            scale = self.trainee.relative_scale()
+            assert scale is not None
+            self.largest_scale = torch.maximum(self.largest_scale, scale)
+
+    def taken(self) -> dict[str, Any] | None:
+        """What a checkpoint holds, on the first process; all have to call it."""
+        sums = self._world.gather(self.line.state())
+        trainee = self.trainee
+        self._world.share_buffers(trainee.model)
+        if not self._world.is_first:
+            return None
+        return {
+            "recipe": trainee.recipe.to_dict(),
+            "step": self.step,
+            "model": trainee.model.state_dict(),
+            "optimizer": trainee.optimizer.state_dict(),
+            "ema": None if trainee.ema is None else trainee.ema.module.state_dict(),
+            "scaler": trainee.scaler.state_dict(),
+            "running": sums,
+            "angle": self.line.angle,
+            "rows": self.rows,
+            "detail": self.detail,
+            "largest_scale": self.largest_scale,
+            "seconds": self.seconds,
+        }
+
+    def check(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Refuse, as :class:`Damaged`, what the run could not go on from."""
+        different = differences(state["recipe"], self.trainee.recipe)
+        if different:
+            raise ValueError(
+                f"{path} is a checkpoint of another recipe: {different}; remove it or give another"
+                " --out"
+            )
+        try:
+            _check_kinds(state, self.steps)
+            _check_weights(state, self.trainee)
+            _check_rows(state["rows"], columns(self.trainee.passes.task.metric))
+        except Damaged as error:
+            raise Damaged(f"{path} is no state of this run: {error}") from None
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`taken` took."""
+        trainee, line = self.trainee, self.line
+        trainee.model.load_state_dict(state["model"])
+        trainee.optimizer.load_state_dict(state["optimizer"])
+        if trainee.ema is not None:
+            trainee.ema.module.load_state_dict(state["ema"])
+        trainee.scaler.load_state_dict(state["scaler"])
+        self.step, self.rows, self.detail = state["step"], state["rows"], state["detail"]
+        line.angle, self._seconds_before = state["angle"], state["seconds"]
+        if state["largest_scale"] is not None:
+            self.largest_scale = state["largest_scale"].to(self._world.device)
+        sums = state["running"]
+        if len(sums) == self._world.size:
+            line.load(sums[self._world.rank])
+        elif self._world.is_first:  # another number of processes: the sums still add up
+            line.load(torch.stack(sums).sum(0))
+
+
+def _check_weights(state: Mapping[str, Any], trainee: Trainee) -> None:
     _check_tensors("model", state["model"], trainee.model.state_dict())
     if trainee.ema is not None:
         _check_tensors("ema", state["ema"], trainee.ema.module.state_dict())
     _check_optimizer(state["optimizer"], trainee.optimizer)
-    for place, row in enumerate(state["rows"]):
+
+
+def _check_rows(rows: list[Any], columns: tuple[str, ...]) -> None:
+    for place, row in enumerate(rows):
         if not isinstance(row, dict) or tuple(row) != columns:
             raise Damaged(f"rows[{place}] is no line of figures")
         if not all(_is_number(value) or value is None for value in row.values()):
@@ -64,17 +148,14 @@ def _check_kinds(state: Mapping[str, Any], steps: int) -> None:
     if not (math.isfinite(state["seconds"]) and state["seconds"] >= 0):
         raise Damaged(f"seconds is {state['seconds']}")
     sums = state["running"]
-    if not sums or not all(isinstance(s, Tensor) and s.shape == (_SUMS,) for s in sums):
+    if not sums or not all(isinstance(s, Tensor) and s.shape == (SUMS,) for s in sums):
         raise Damaged("running is no list of sums")
     scale = state["largest_scale"]
     if scale is not None and scale.numel() != 1:
         raise Damaged("largest_scale is not one number")
-    if not all(isinstance(k, str) and (v is None or _is_number(v)) for k, v in _items(state)):
+    detail = state["detail"].items()
+    if not all(isinstance(k, str) and (v is None or _is_number(v)) for k, v in detail):
         raise Damaged("detail holds what is no number")
-
-
-def _items(state: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    return list(state["detail"].items())
 
 
 def _check_tensors(name: str, there: Any, here: Mapping[str, Any]) -> None:

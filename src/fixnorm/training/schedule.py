@@ -1,11 +1,12 @@
-"""The learning rate over a training: linear warm-up, then a fall to zero or in steps."""
+"""What happens when: the lengths of a training in steps, and the learning rate over them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Schedule", "multiplier"]
+__all__ = ["Schedule", "Timetable", "multiplier"]
 
 Schedule = Literal["cosine", "poly", "step"]
 
@@ -13,6 +14,18 @@ POWER = 0.9
 """Of ``poly``, as segmenters have it."""
 DROPS = (2 / 3, 8 / 9)
 """Where ``step`` divides by 10: at 60,000 and 80,000 of a detector's 90,000 iterations."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timetable:
+    """A recipe's lengths in optimizer steps."""
+
+    steps: int
+    warmup: int
+    row: int
+    """Steps between two lines of ``metrics.csv``."""
+    evaluation: int
+    """Steps between evaluations; the last step is always evaluated."""
 
 
 def multiplier(step: int, *, steps: int, warmup: int, schedule: Schedule = "cosine") -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,25 +13,55 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
+from fixnorm.averages import measure_average, project_average_
+from fixnorm.batch_statistics import update_statistics_
 from fixnorm.conversion import convert
 from fixnorm.data import OpenSet
 from fixnorm.hook import Handle
 from fixnorm.layers import is_capped, is_scaled
 from fixnorm.methods import METHODS
 from fixnorm.roles import audit
+from fixnorm.system.nearest import nearest
 from fixnorm.training.distributed import World
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks import Task, task_of
+from fixnorm.training.tasks import Part, Task, task_of
 from fixnorm.training.tasks.dense import DenseRecipe
-from fixnorm.training.tasks.risk import Head
+from fixnorm.training.tasks.task import Head
 
-__all__ = ["Trainee", "build", "make_optimizer"]
+__all__ = ["Passes", "Trainee", "build", "make_optimizer"]
+
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How batches go through a model: on which device, in which layout and precision."""
+
+    task: Task[Any, Any]
+    world: World
+
+    def part(self, batch: Any) -> Part:
+        """A batch, where the model is."""
+        last = self.task.recipe.channels_last
+        layout = torch.channels_last if last else torch.contiguous_format
+        return self.task.part(batch, self.world.device, layout)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        half = _HALVES.get(self.task.recipe.precision)
+        return torch.autocast(self.world.device.type, dtype=half, enabled=half is not None)
+
+    def outputs(self, model: nn.Module, batch: Any) -> Any:
+        part = self.part(batch)
+        with self.autocast():
+            return model(*part.inputs)
 
 
 @dataclass
 class Trainee:
     """A model under training."""
 
+    passes: Passes
+    """How batches go through it."""
     model: nn.Module
     """The module itself: what is saved and evaluated."""
     forward: nn.Module
@@ -40,12 +69,18 @@ class Trainee:
     optimizer: torch.optim.Optimizer
     handle: Handle | None
     """The hook's, where norms are fixed."""
+    scaler: torch.amp.GradScaler
     conv: list[nn.Parameter]
     """The scale-invariant weights that are not the head's: W^Conv."""
     heads: tuple[str, ...]
     """The classifiers, the main one first; those of a segmenter are two."""
     ema: Any = None
     """timm's moving average of the model, where the recipe has one."""
+
+    @property
+    def recipe(self) -> Recipe:
+        recipe: Recipe = self.passes.task.recipe
+        return recipe
 
     @property
     def evaluated(self) -> nn.Module:
@@ -60,7 +95,6 @@ class Trainee:
 
     @property
     def head(self) -> Head | None:
-        """The main classifier under training."""
         return self.head_of(self.model)
 
     def head_scale(self) -> Tensor | None:
@@ -81,6 +115,27 @@ class Trainee:
             return None
         return scales[0] if len(scales) == 1 else torch.stack(scales).amax(0)
 
+    def settle_average(self, batches: Iterable[Any] | None) -> dict[str, float]:
+        """The moving average's norm in units of the target, the least of all groups, as found.
+
+        Nothing where there is no average or no fixed group, or where the training has diverged.
+
+        Args:
+            batches: this process's, to take batch statistics of once the average is back on the
+                sphere; none to leave it where it is.
+        """
+        if self.ema is None or self.handle is None:
+            return {}
+        average = self.ema.module
+        ratio = min(found.ratio for found in measure_average(average, self.optimizer))
+        if not math.isfinite(ratio):
+            return {}
+        if batches is not None:
+            project_average_(average, self.optimizer)
+            update_statistics_(average, batches, run=self.passes.outputs)
+            self.passes.world.average_buffers(average)
+        return {"ema_ratio": ratio}
+
 
 def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     """Make the model from the recipe's seed, convert it for the method, and hook the optimizer."""
@@ -100,10 +155,12 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     )
     optimizer = make_optimizer(recipe, groups)
     return Trainee(
+        passes=Passes(task, world),
         model=model,
         forward=_wrapped(model, recipe, world),
         optimizer=optimizer,
         handle=fixnorm.attach(optimizer) if METHODS[recipe.method].fixes else None,
+        scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         conv=[model.get_parameter(name) for name in conv_names],
         heads=tuple(task.heads(heads)),
         ema=_average(model, recipe),
@@ -170,10 +227,8 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
 
     known = [str(name) for name in list_optimizers()]
     if recipe.optimizer not in known:
-        near = difflib.get_close_matches(recipe.optimizer, known, n=3)
-        raise ValueError(
-            f"timm.optim has no optimizer {recipe.optimizer!r}; near: {', '.join(near) or 'none'}"
-        )
+        near = ", ".join(nearest(recipe.optimizer, known)) or "none"
+        raise ValueError(f"timm.optim has no optimizer {recipe.optimizer!r}; near: {near}")
     if get_optimizer_info(recipe.optimizer).second_order:
         raise ValueError(
             f"optimizer {recipe.optimizer!r} needs second derivatives, which the loop does not take"

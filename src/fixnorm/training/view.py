@@ -1,9 +1,10 @@
-"""What a person sees while a training runs: a progress bar, or in a log a line an epoch."""
+"""What a person sees of a training: a progress bar, or in a log a line an epoch; and curves."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from rich.progress import (
 
 from fixnorm.training.tasks import Metric
 
-__all__ = ["ProgressView", "View"]
+__all__ = ["ProgressView", "Scalars", "View"]
 
 
 class View:
@@ -34,18 +35,18 @@ class View:
     def start(self, step: int, steps: int) -> None:
         """Training begins, at a step."""
 
-    def wants_figures(self) -> bool:
+    def wants_numbers(self) -> bool:
         """Whether it is time to show the loss again, which waits for the device."""
         return False
 
-    def step(self, step: int, figures: Mapping[str, float] | None) -> None:
+    def step(self, step: int, numbers: Mapping[str, float] | None) -> None:
         """A step is done."""
 
     def row(self, row: Mapping[str, Any], place: tuple[str, int, int], metric: Metric) -> None:
-        """A line of figures, at some place of the training: ``("epoch", 3, 15)``."""
+        """A line of numbers, at some place of the training: ``("epoch", 3, 15)``."""
 
     def stop(self) -> None:
-        """Training is over."""
+        """The training is over, or was never begun."""
 
 
 class ProgressView(View):
@@ -58,7 +59,7 @@ class ProgressView(View):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[numbers]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -72,42 +73,37 @@ class ProgressView(View):
         self._score = ""
 
     def message(self, text: str) -> None:
-        """Print above the bar."""
         self.console.print(text, markup=False, soft_wrap=True)
 
     def loading(self, done: int, total: int) -> None:
-        """A bar of its own for decoding."""
         if self._loading is None:
             self._progress.start()
-            self._loading = self._progress.add_task("loading images", total=total, figures="")
+            self._loading = self._progress.add_task("loading images", total=total, numbers="")
         self._progress.update(self._loading, completed=done, total=total)
 
     def start(self, step: int, steps: int) -> None:
-        """The bar over all steps."""
         if self._loading is not None:
             self._progress.remove_task(self._loading)
         self._progress.start()
-        self._task = self._progress.add_task("training", total=steps, completed=step, figures="")
+        self._task = self._progress.add_task("training", total=steps, completed=step, numbers="")
 
-    def wants_figures(self) -> bool:
+    def wants_numbers(self) -> bool:
         """Twice a second, and only where a bar is drawn."""
         return self.console.is_terminal and time.monotonic() - self._last > 0.5
 
-    def step(self, step: int, figures: Mapping[str, float] | None) -> None:
-        """Move the bar."""
+    def step(self, step: int, numbers: Mapping[str, float] | None) -> None:
         if not self.console.is_terminal:
             return
-        if figures is not None:
+        if numbers is not None:
             self._last = time.monotonic()
             text = (
-                f"loss {figures['loss']:.3f}  lr {figures['lr']:.3g}"
-                f"  {figures['images_per_second']:.3g} images/s{self._score}"
+                f"loss {numbers['loss']:.3f}  lr {numbers['lr']:.3g}"
+                f"  {numbers['images_per_second']:.3g} images/s{self._score}"
             )
-            self._progress.update(self._task, figures=text)
+            self._progress.update(self._task, numbers=text)
         self._progress.update(self._task, completed=step)
 
     def row(self, row: Mapping[str, Any], place: tuple[str, int, int], metric: Metric) -> None:
-        """One line each."""
         score, train, scale = row[f"val_{metric.name}"], row["train_accuracy"], row["head_scale"]
         named = "" if metric.name == "accuracy" else f"{metric.title} "
         self._score = "" if score is None else f"  val {named}{score:.2f} %"
@@ -119,5 +115,26 @@ class ProgressView(View):
         self.message(line)
 
     def stop(self) -> None:
-        """Take the bar away."""
         self._progress.stop()
+
+
+class Scalars:
+    """Curves for TensorBoard; what an interrupted run wrote past its checkpoint is purged."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=step or None)
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            if name not in ("epoch", "step") and value is not None:
+                self._writer.add_scalar(f"epoch/{name}", value, row["step"])
+        self._writer.flush()
+
+    def step(self, step: int, numbers: Mapping[str, float]) -> None:
+        for name, value in numbers.items():
+            self._writer.add_scalar(f"step/{name}", value, step)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,27 +1,58 @@
-"""``fixnorm.tune``: the search around a training function of the caller's own."""
+"""``fixnorm.tune``: the search around a training function of the caller's own.
+
+It runs in this process or in several others. Nothing here needs the recipes, or what they need.
+"""
 
 from __future__ import annotations
 
+import inspect
+import math
+import pickle
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Protocol
 
 from fixnorm.system import brief
+from fixnorm.system.machine import of_machine
 from fixnorm.system.numbers import check_whole, numbers
-from fixnorm.tuning.driver import SILENT, search
-from fixnorm.tuning.engines.function import FunctionEngine, Train
+from fixnorm.system.pool import LeashedPool
+from fixnorm.tuning.driver import Watcher, drive
+from fixnorm.tuning.engine import Died, Unfinished
 from fixnorm.tuning.plan import PAPER, SearchSpace
-from fixnorm.tuning.record import StudyRecord
+from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.study import Study
+from fixnorm.tuning.trial import Result, StudyRecord, Trial
 from fixnorm.tuning.unimodal import MARGIN
 from fixnorm.tuning.view import SearchView
 
-__all__ = ["Tuned", "tune"]
+__all__ = [
+    "FunctionEngine",
+    "Real",
+    "Train",
+    "Tuned",
+    "check_callable",
+    "failed",
+    "result_of",
+    "steps_of",
+    "tune",
+]
+
+
+class Real(Protocol):
+    """A real number: Python's, numpy's, or a tensor of one element."""
+
+    def __float__(self) -> float: ...
+
+
+Train = Callable[..., Real | Mapping[str, Real]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +78,7 @@ def tune(
     splits: int = PAPER.splits,
     fractions: Sequence[float] = PAPER.fractions,
     alphas: Sequence[float] = PAPER.alphas,
-    plan: Literal["paper", "unimodal"] = "paper",
+    plan: str = "paper",
     margin: float = MARGIN,
     seeds: int = 1,
     workers: int = 1,
@@ -95,13 +126,6 @@ def tune(
     )
     strategy = PlanStrategy(space=space, plan=plan, margin=margin)
     engine = FunctionEngine(train, steps=steps, seeds=seeds, workers=workers)
-    settings = {
-        "method": strategy.method,
-        "strategy": strategy.name,
-        "metric": "accuracy (%)",
-        **strategy.settings(),
-        "steps": steps,
-    }
     with ExitStack() as stack:
         stack.callback(engine.stop)
         folder = Path(out or stack.enter_context(tempfile.TemporaryDirectory()))
@@ -109,22 +133,23 @@ def tune(
             Study.owned(
                 Storage.in_folder(folder) if storage is None else Storage.parse(storage),
                 name,
-                settings=settings,
+                settings={**strategy.settings(), "steps": steps},
                 distributions=strategy.distributions(),
                 folder=None,
             )
         )
-        source = strategy.source(study)
-        title = f"{name} ({plan}): at most {source.trainings} trainings, {source.cost:g} T_max"
-        watcher = SILENT
+        search = Search(strategy, study)
+        title = f"{name} ({plan}): at most {strategy.trainings} trainings, {strategy.cost:g} T_max"
+        watcher: Watcher = Watcher()
         if progress:
-            watcher = stack.enter_context(SearchView(study, source, title=title, workers=workers))
-        search(study, source, engine, watcher)
-        best, record = source.best(), study.record()
+            watcher = stack.enter_context(SearchView(search, title=title, workers=workers))
+        drive(search, engine, watcher)
+        best, record = search.answer(), study.record()
     if best is None:
         reasons = sorted({trial.reason or trial.state for trial in record.trials})
         raise ValueError(f"every training diverged or failed: {reasons[0]}") from engine.error
     assert best.alpha is not None
+    assert best.accuracy is not None
     return Tuned(
         lr=best.lr,
         alpha=best.alpha,
@@ -133,3 +158,177 @@ def tune(
         trials=sum(trial.state != "free" for trial in record.trials),
         record=record,
     )
+
+
+# -- the trainings ---------------------------------------------------------------------------------
+
+
+def steps_of(fraction: float, steps: int) -> int:
+    """Steps of a training of some fraction of T_max, at least one."""
+    return max(round(fraction * steps), 1)
+
+
+class FunctionEngine:
+    """Calls ``train(lr, alpha, steps)``; with several seeds ``train(lr, alpha, steps, seed=…)``."""
+
+    def __init__(self, train: Train, *, steps: int, seeds: int, workers: int) -> None:
+        self._train, self._steps, self._seeded = train, steps, seeds > 1
+        self._workers = workers
+        self._waiting: list[Trial] = []
+        self._running: dict[Future[Result], Trial] = {}
+        self.error: Exception | None = None
+        """The last exception of a training of this process."""
+        check_callable(train, ("lr", "alpha", "steps", *(["seed"] if seeds > 1 else [])))
+        if workers > 1:
+            try:
+                pickle.dumps(train)
+            except (pickle.PicklingError, AttributeError, TypeError):
+                raise ValueError(
+                    "with workers > 1 `train` runs in other processes, which import it by name:"
+                    " define it at the top level of a module, or use workers=1"
+                ) from None
+        self._pool = LeashedPool(workers) if workers > 1 else None
+
+    @property
+    def room(self) -> int:
+        return self._workers
+
+    def start(self, trial: Trial) -> None:
+        """Queue it: in this process it runs when it is waited for."""
+        if self._pool is None:
+            self._waiting.append(trial)
+        else:
+            self._running[self._submitted(self._pool, trial)] = trial
+
+    def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
+        """Train the next one here, or see which of the other processes are ready."""
+        if self._pool is None:
+            return [(trial, self._here(trial)) for trial in self._taken()]
+        done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
+        ends: list[tuple[Trial, Result | Died]] = []
+        for future in sorted(done, key=lambda future: future.exception() is not None):
+            if ends and not isinstance(future.exception(), BrokenProcessPool | None):
+                continue  # a value is written down before an error may stop the search
+            trial = self._running.pop(future)
+            ends.append((trial, self._end(trial, future)))
+        if any(isinstance(end, Died) for _, end in ends):
+            # One process was killed, and the pool with it: all of its trainings are lost.
+            ends += [
+                (trial, Died("its pool of processes broke", killed=True))
+                for trial in self._running.values()
+            ]
+            self._running.clear()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = LeashedPool(self._workers)
+        return ends
+
+    def progress(self, trial: Trial) -> float:
+        return 0.0
+
+    def stop(self) -> None:
+        """End the other processes; a function has no checkpoint to wait for."""
+        if self._pool is not None:
+            self._pool.end()
+
+    def _submitted(self, pool: LeashedPool, trial: Trial) -> Future[Result]:
+        try:
+            return pool.submit(_called, *self._call(trial))
+        except BrokenProcessPool as broken:  # since we last looked: this one dies with the others
+            dead: Future[Result] = Future()
+            dead.set_exception(broken)
+            return dead
+
+    def _call(self, trial: Trial) -> tuple[Train, dict[str, Any]]:
+        steps = steps_of(trial.fraction, self._steps)
+        arguments = {"lr": trial.lr, "alpha": trial.alpha, "steps": steps}
+        return self._train, arguments | ({"seed": trial.seed} if self._seeded else {})
+
+    def _taken(self) -> list[Trial]:
+        return [self._waiting.pop(0)] if self._waiting else []
+
+    def _here(self, trial: Trial) -> Result:
+        try:
+            return _called(*self._call(trial))
+        except Exception as error:
+            return self._raised(trial, error)
+
+    def _raised(self, trial: Trial, error: Exception) -> Result:
+        self.error = error
+        return failed(error, trial.key)
+
+    def _end(self, trial: Trial, future: Future[Result]) -> Result | Died:
+        error = future.exception()
+        if isinstance(error, BrokenProcessPool):
+            return Died("its process was killed", killed=True)
+        if isinstance(error, Exception):
+            return self._raised(trial, error)
+        return future.result()
+
+
+def _called(train: Train, arguments: Mapping[str, Any]) -> Result:
+    started = time.monotonic()
+    found = train(**arguments)
+    return result_of(found, seconds=round(time.monotonic() - started, 6))
+
+
+def check_callable(train: object, names: Sequence[str]) -> None:
+    """Refuse, before anything is trained, what cannot be called by these keywords."""
+    if not callable(train):
+        raise ValueError(f"train must be a function but got {train!r}")
+    try:
+        inspect.signature(train).bind(**dict.fromkeys(names))
+    except TypeError as error:
+        raise ValueError(f"train must take the keywords {', '.join(names)}: {error}") from None
+    except ValueError:  # it does not say what it takes
+        return
+
+
+class NoNumber(ValueError):
+    """A training returned something else: a mistake of its function, not an outcome."""
+
+
+def result_of(found: Real | Mapping[str, Real], *, seconds: float | None = None) -> Result:
+    """What a training returned, as the study wants it."""
+    scale = None
+    if isinstance(found, Mapping):
+        if "accuracy" not in found:
+            raise NoNumber(f"train returned a dict without 'accuracy': {brief(found)}")
+        largest = found.get("largest_scale")
+        scale = None if largest is None else _number(largest, "a largest_scale")
+        found = found["accuracy"]
+    accuracy = _number(found, "an accuracy")
+    if not math.isfinite(accuracy):
+        return Result(state="diverged", reason=f"train returned {accuracy}", seconds=seconds)
+    if scale is not None and not math.isfinite(scale):
+        scale = None  # not known: every slot is then trained
+    return Result(state="trained", accuracy=accuracy, largest_scale=scale, seconds=seconds)
+
+
+def _number(found: object, what: str) -> float:
+    """Any real number, whoever makes it; text and truth values are none."""
+    plain = found
+    if hasattr(found, "item") and hasattr(found, "dtype"):  # of numpy or torch
+        try:
+            plain = found.item()
+        except (RuntimeError, TypeError, ValueError):
+            plain = None  # of several elements
+    if isinstance(plain, bool | str | bytes | complex) or not hasattr(plain, "__float__"):
+        raise NoNumber(f"train must return {what} that is one real number but got {brief(found)}")
+    try:
+        return float(plain)
+    except (TypeError, ValueError, OverflowError):
+        raise NoNumber(
+            f"train must return {what} that is one real number but got {brief(found)}"
+        ) from None
+
+
+def failed(error: Exception, what: str) -> Result:
+    """What a training raised; where that is no outcome of it, the search cannot go on."""
+    if isinstance(error, NoNumber):
+        raise error
+    if of_machine(error):
+        raise Unfinished(
+            f"{what} ended for a reason of the machine, {type(error).__name__}: {error}; it stays"
+            " open: mend that, then the same call goes on"
+        ) from error
+    return Result(state="failed", reason=f"{type(error).__name__}: {error}")

@@ -1,9 +1,8 @@
-"""Algorithm 4 as a pure function: from the trainings that have ended to those that come next.
+"""Algorithm 4 as a pure function: from the trials that have ended to those that come next.
 
-Nothing here trains, reads a file or knows the time. A *round* is a list of *slots*; a slot is one
-choice of lr, alpha and length; with several seeds a slot is trained several times and decided by
-the mean. Because the next slots follow from the finished trials alone, a search that was killed
-goes on where it stood.
+Nothing here trains, reads a file or knows the time. A round is a list of slots; with several seeds
+a slot is trained several times and decided by the mean. Because the next trials follow from the
+finished ones alone, a search that was killed goes on where it stood.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from functools import cached_property
 
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
+from fixnorm.tuning.trial import Result, Round, Trial, judged, mean_of
 
-__all__ = ["PAPER", "Advice", "Answer", "Outcome", "Round", "SearchSpace", "Slot", "Trial", "paper"]
+__all__ = ["PAPER", "Advice", "Results", "Rounds", "SearchSpace", "paper"]
 
 LR, ALPHA = (1e-9, 1e6), (1e-6, 1e6)
 """Between these a search may look; beyond them float32 does not."""
@@ -25,42 +25,7 @@ _MOST = 1000
 _TOUCHING = 1 - 1e-6
 """A scale this close to its cap may have met it: largest_scale is rounded to float32."""
 
-
-@dataclass(frozen=True, order=True)
-class Slot:
-    """One choice: train with this lr and alpha for this fraction of T_max."""
-
-    round: int
-    index: int
-    lr: float = field(compare=False)
-    alpha: float = field(compare=False)
-    fraction: float = field(compare=False)
-
-
-@dataclass(frozen=True, order=True)
-class Trial:
-    """One training of a slot."""
-
-    slot: Slot
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended."""
-
-    accuracy: float
-    """In percent, or any figure of which more is better; −∞ if the training diverged or failed."""
-    largest_scale: float | None = None
-    """The largest |g|/√C of the training, if it is known."""
-
-    @property
-    def finite(self) -> bool:
-        """Whether there is a number to compare."""
-        return math.isfinite(self.accuracy)
-
-
-Outcomes = Mapping[Trial, Outcome]
+Results = Mapping[Trial, Result]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,50 +99,18 @@ PAPER = SearchSpace()
 
 
 @dataclass(frozen=True)
-class Round:
-    """The slots of one round; a plan may leave some untrained."""
-
-    number: int
-    kind: str
-    """``"lr"`` or ``"alpha"``."""
-    slots: tuple[Slot, ...]
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return f"lr round {self.number + 1}" if self.kind == "lr" else "alpha round"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the search found."""
-
-    slot: Slot
-    accuracy: float
-
-    @property
-    def lr(self) -> float:
-        """lr_best."""
-        return self.slot.lr
-
-    @property
-    def alpha(self) -> float:
-        """α_best."""
-        return self.slot.alpha
-
-
-@dataclass(frozen=True)
 class Advice:
     """What to do next."""
 
-    rounds: tuple[Round, ...]
-    """All rounds that are known by now, the current one last."""
+    rounds: Mapping[Round, tuple[Trial, ...]]
+    """The slots of all rounds that are known by now, the current round last; a plan may leave some
+    of them untrained."""
     train: tuple[Trial, ...] = ()
     """Trials to train now, in this order; those already under way are among them."""
     free: Mapping[Trial, Trial] = field(default_factory=dict)
-    """Trials that need no training, each with the trial whose outcome is theirs, bit for bit."""
-    answer: Answer | None = None
-    """There when the search is over, unless every training failed."""
+    """Trials that need no training, each with the trial whose result is theirs, bit for bit."""
+    answer: Trial | None = None
+    """There when the search is over, unless every training failed: a slot with its mean."""
 
     @property
     def over(self) -> bool:
@@ -185,86 +118,87 @@ class Advice:
         return not self.train and not self.free
 
 
-def paper(space: SearchSpace, outcomes: Outcomes) -> Advice:
+def paper(space: SearchSpace, results: Results) -> Advice:
     """The next trainings of Algorithm 4."""
-    search = Search(space, outcomes)
+    rounds = Rounds(space, results)
     for r in range(len(space.fractions)):
-        slots = search.open_lr_round(r)
-        if search.missing(slots):
-            return search.advice(slots)
+        slots = rounds.open_lr_round(r)
+        if rounds.missing(slots):
+            return rounds.advice(slots)
     if len(space.alphas) > 1:
-        slots = search.open_alpha_round()
+        slots = rounds.open_alpha_round()
         # The largest first: where its g stays under a smaller cap, that slot is the same training.
         for group in (slots[-1:], slots):
-            if search.missing(group):
-                return search.advice(group)
-    return search.end()
+            if rounds.missing(group):
+                return rounds.advice(group)
+    return rounds.end()
 
 
-class Search:
-    """The state of a search, rebuilt from its outcomes: Algorithm 4's variables by their names."""
+class Rounds:
+    """The rounds of a search, rebuilt from its results: Algorithm 4's variables by their names."""
 
-    def __init__(self, space: SearchSpace, outcomes: Outcomes) -> None:
-        self.space, self.outcomes = space, outcomes
-        self.rounds: list[Round] = []
+    def __init__(self, space: SearchSpace, results: Results) -> None:
+        self.space, self.results = space, results
+        self.opened: dict[Round, tuple[Trial, ...]] = {}
         self.lr_max = space.lr_max
 
     @cached_property
     def _trained(self) -> dict[tuple[float, float, int], list[Trial]]:
         """The trials that stand for others, by lr, fraction and seed."""
         trained: dict[tuple[float, float, int], list[Trial]] = {}
-        for trial in sorted(self.outcomes):
-            key = (trial.slot.lr, trial.slot.fraction, trial.seed)
-            trained.setdefault(key, []).append(trial)
+        for trial in sorted(self.results, key=_order):
+            trained.setdefault((trial.lr, trial.fraction, trial.seed), []).append(trial)
         return trained
 
-    def open_lr_round(self, r: int) -> tuple[Slot, ...]:
+    def open_lr_round(self, r: int) -> tuple[Trial, ...]:
         """The slots of lr round ``r``, under the winner of the round before."""
         if r > 0:
-            winner = self.best(self.rounds[-1].slots)
+            before = self.opened[Round("lr", r - 1)]
+            winner = self.best(before)
             # Every training of the round failed: ties go to the lower lr, so does this.
-            self.lr_max = winner.lr if winner is not None else self.rounds[-1].slots[0].lr
+            self.lr_max = (winner or before[0]).lr
         rates = uniform_split(self.space.lr_min, self.lr_max, self.space.splits, first=r == 0)
         fraction, alpha = self.space.fractions[r], self.space.alphas[0]
-        slots = tuple(Slot(r, k, lr, alpha, fraction) for k, lr in enumerate(rates))
-        self.rounds.append(Round(r, "lr", slots))
-        return slots
+        return self._open(
+            Round("lr", r), ((k, lr, alpha) for k, lr in enumerate(rates)), fraction=fraction
+        )
 
     def best_lr(self) -> float:
         """lr_best of the rounds that are done; the lowest of the last where every one failed."""
-        best = self.best(slot for round_ in self.rounds for slot in round_.slots)
-        return best.lr if best is not None else self.rounds[-1].slots[0].lr
+        slots = [slot for slots in self.opened.values() for slot in slots]
+        return (self.best(slots) or list(self.opened.values())[-1][0]).lr
 
-    def open_alpha_round(self) -> tuple[Slot, ...]:
+    def open_alpha_round(self) -> tuple[Trial, ...]:
         """The slots of the alpha round, at lr_best; α_0 is trained already."""
-        lr = self.best_lr()
-        number, fraction = len(self.rounds), self.space.fractions[-1]
-        slots = tuple(
-            Slot(number, i, lr, alpha, fraction)
-            for i, alpha in enumerate(self.space.alphas[1:], start=1)
+        lr, alphas = self.best_lr(), list(enumerate(self.space.alphas))[1:]
+        return self._open(
+            Round("alpha", len(self.opened)),
+            ((i, lr, alpha) for i, alpha in alphas),
+            fraction=self.space.fractions[-1],
         )
-        self.rounds.append(Round(number, "alpha", slots))
-        return slots
 
-    def trials(self, slots: Iterable[Slot]) -> list[Trial]:
+    def _open(
+        self, round_: Round, choices: Iterable[tuple[int, float, float]], *, fraction: float
+    ) -> tuple[Trial, ...]:
+        self.opened[round_] = tuple(
+            Trial(round=round_, index=index, lr=lr, alpha=alpha, fraction=fraction)
+            for index, lr, alpha in choices
+        )
+        return self.opened[round_]
+
+    def trials(self, slots: Iterable[Trial]) -> list[Trial]:
         """All trainings of some slots."""
-        return [Trial(slot, seed) for slot in slots for seed in range(self.space.seeds)]
+        return [slot.seeded(seed) for slot in slots for seed in range(self.space.seeds)]
 
-    def missing(self, slots: Iterable[Slot]) -> list[Trial]:
-        """Those without an outcome."""
-        return [trial for trial in self.trials(slots) if trial not in self.outcomes]
+    def missing(self, slots: Iterable[Trial]) -> list[Trial]:
+        """Those without a result."""
+        return [trial for trial in self.trials(slots) if trial not in self.results]
 
-    def accuracy(self, slot: Slot) -> float | None:
+    def accuracy(self, slot: Trial) -> float | None:
         """The mean over the seeds; −∞ if one failed; none while one is missing."""
-        trials = self.trials([slot])
-        if any(trial not in self.outcomes for trial in trials):
-            return None
-        values = [self.outcomes[trial].accuracy for trial in trials]
-        if not all(math.isfinite(value) for value in values):
-            return -math.inf
-        return math.fsum(values) / len(values)
+        return mean_of(self.results.get(trial) for trial in self.trials([slot]))
 
-    def best(self, slots: Iterable[Slot]) -> Slot | None:
+    def best(self, slots: Iterable[Trial]) -> Trial | None:
         """The slot with the best accuracy; the first of equals; none if every training failed."""
         best, best_accuracy = None, -math.inf
         for slot in slots:
@@ -279,27 +213,26 @@ class Search:
         min(g, α√C) is g as long as g is under the cap, so a training whose g stayed below both
         caps does not depend on which of the two it had.
         """
-        slot = trial.slot
-        for other in reversed(self._trained.get((slot.lr, slot.fraction, trial.seed), [])):
-            outcome = self.outcomes[other]
-            if other.slot.alpha == slot.alpha:
+        assert trial.alpha is not None
+        for other in reversed(self._trained.get((trial.lr, trial.fraction, trial.seed), [])):
+            if other.alpha == trial.alpha:
                 return other
-            scale = outcome.largest_scale
-            if scale is None or not outcome.finite:
+            result = self.results[other]
+            if result.largest_scale is None or not result.finite or other.alpha is None:
                 continue
-            if scale < _TOUCHING * min(slot.alpha, other.slot.alpha):
+            if result.largest_scale < _TOUCHING * min(trial.alpha, other.alpha):
                 return other
         return None
 
-    def is_free(self, slot: Slot) -> bool:
+    def is_free(self, slot: Trial) -> bool:
         """Whether no training of the slot is needed."""
         return all(self.source(trial) is not None for trial in self.trials([slot]))
 
-    def begun(self, slot: Slot) -> bool:
+    def begun(self, slot: Trial) -> bool:
         """Whether some training of the slot has ended."""
-        return any(trial in self.outcomes for trial in self.trials([slot]))
+        return any(trial in self.results for trial in self.trials([slot]))
 
-    def advice(self, slots: Iterable[Slot]) -> Advice:
+    def advice(self, slots: Iterable[Trial]) -> Advice:
         """Train what is missing of these slots, but for what is known already."""
         train: list[Trial] = []
         free: dict[Trial, Trial] = {}
@@ -309,16 +242,21 @@ class Search:
                 train.append(trial)
             else:
                 free[trial] = source
-        return Advice(tuple(self.rounds), tuple(train), free)
+        return Advice(self.opened, tuple(train), free)
 
     def end(self) -> Advice:
         """The search is over: the best slot of all rounds, the first of equals."""
-        best = self.best(slot for round_ in self.rounds for slot in round_.slots)
+        best = self.best(slot for slots in self.opened.values() for slot in slots)
         if best is None:
-            return Advice(tuple(self.rounds))
+            return Advice(self.opened)
         accuracy = self.accuracy(best)
         assert accuracy is not None
-        return Advice(tuple(self.rounds), answer=Answer(best, accuracy))
+        return Advice(self.opened, answer=judged(best, accuracy))
+
+
+def _order(trial: Trial) -> tuple[bool, int, int, int]:
+    """As a plan asks for them: the lr rounds first."""
+    return trial.round.kind != "lr", trial.round.number, trial.index, trial.seed
 
 
 def uniform_split(low: float, high: float, count: int, *, first: bool) -> tuple[float, ...]:

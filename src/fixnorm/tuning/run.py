@@ -1,26 +1,45 @@
-"""A trial as a ``fixnorm train`` run in a folder of its own."""
+"""A trial as a ``fixnorm train`` run in a folder of its own, and a search over such runs."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fixnorm.system import check_files
 from fixnorm.system.machine import is_full
-from fixnorm.training.folder import differences
-from fixnorm.training.outcome import RunEnd, read_result
-from fixnorm.training.recipe import Recipe, changed
-from fixnorm.training.table import count_lines
-from fixnorm.tuning.engines.engine import Died, Refused, Unfinished
-from fixnorm.tuning.engines.process import leashed
-from fixnorm.tuning.job import Ended, Job
+from fixnorm.system.process import leashed
+from fixnorm.system.run_paths import RunPaths
+from fixnorm.system.versions import commit, versions
+from fixnorm.training.bounded import Count, Name, Real
+from fixnorm.training.checked import Part, read_checked
+from fixnorm.training.folder import RunFolder
+from fixnorm.training.recipe import Recipe, changed, differences
+from fixnorm.training.result import RunEnd
+from fixnorm.training.tasks import Metric, task_of
+from fixnorm.tuning.engine import Died, Refused, Unfinished
+from fixnorm.tuning.search import Search
+from fixnorm.tuning.storage import Storage
+from fixnorm.tuning.strategies import Strategy
+from fixnorm.tuning.study import Study
+from fixnorm.tuning.trial import Result, StudyRecord, Trial
 
-__all__ = ["Runs", "TrialRuns", "length_of"]
+__all__ = [
+    "RecipeSearch",
+    "Runs",
+    "TrialRuns",
+    "check_place",
+    "length_of",
+    "result",
+    "whole_lengths",
+]
 
 _DIVERGED, _REFUSED = 1, 2
 _STOPPED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
@@ -40,25 +59,24 @@ class Runs(ABC):
     """Further options of ``fixnorm train``."""
 
     @abstractmethod
-    def recipe_of(self, job: Job) -> Recipe:
-        """What the job trains."""
+    def recipe_of(self, trial: Trial) -> Recipe:
+        """What the trial trains."""
 
     @abstractmethod
-    def arguments(self, job: Job) -> list[str]:
+    def arguments(self, trial: Trial) -> list[str]:
         """Of ``fixnorm train``, without the run's folder."""
 
-    def folder_of(self, job: Job) -> Path:
-        """The run's folder."""
-        return self.folder / job.key
+    def folder_of(self, trial: Trial) -> Path:
+        return self.folder / trial.key
 
-    def log_of(self, job: Job) -> Path:
+    def log_of(self, trial: Trial) -> Path:
         """Where the run's words go: beside its folder, which is the run's alone."""
-        return self.folder / "logs" / f"{job.key}.log"
+        return self.folder / "logs" / f"{trial.key}.log"
 
-    def command(self, job: Job) -> list[str]:
+    def command(self, trial: Trial) -> list[str]:
         """The command line that trains it, or goes on with it."""
-        train = ["-m", "fixnorm", "train", *self.arguments(job)]
-        train += ["--out", str(self.folder_of(job)), *self.options]
+        train = ["-m", "fixnorm", "train", *self.arguments(trial)]
+        train += ["--out", str(self.folder_of(trial)), *self.options]
         if self.processes == 1:
             return [sys.executable, *train]
         # torchrun does not take its processes with it when it is killed: each gets its own leash.
@@ -66,33 +84,32 @@ class Runs(ABC):
         launch += [f"--nproc-per-node={self.processes}"]
         return [sys.executable, *launch, *leashed("-"), sys.executable, *train]
 
-    def progress(self, job: Job) -> float:
-        """The share that is done."""
-        lines = count_lines(self.folder_of(job) / "metrics.csv")
-        return min(lines / self.recipe_of(job).rows(), 1.0)
+    def progress(self, trial: Trial) -> float:
+        lines = RunFolder(self.folder_of(trial)).lines()
+        return min(lines / self.recipe_of(trial).rows(), 1.0)
 
-    def said(self, job: Job) -> int:
+    def said(self, trial: Trial) -> int:
         """How much it has said by now: what comes after is said by the life that starts next."""
         try:
-            return self.log_of(job).stat().st_size
+            return self.log_of(trial).stat().st_size
         except OSError:
             return 0
 
-    def ended(self, job: Job, code: int, *, since: int = 0) -> Ended | Died:
+    def ended(self, trial: Trial, code: int, *, since: int = 0) -> Result | Died:
         """What an exit code, the run's folder and its words from some place on say.
 
         Only the run's own result is an outcome. All else, an exit code of 1 without a word above
         all, may be the machine's doing: the trial stays open.
         """
-        result = self._result(job)
-        words = _lines(self.log_of(job), since)
+        result = self._result(trial)
+        words = _lines(self.log_of(trial), since)
         if self.processes > 1 and code > 0:
             code = _cause(words, code)
         if result is not None and code in (0, _DIVERGED):
             if result.diverged or result.score is None:
                 reason = f"the loss was not finite after epoch {result.epochs:g}"
-                return Ended(state="diverged", reason=reason, seconds=result.seconds)
-            return Ended(
+                return Result(state="diverged", reason=reason, seconds=result.seconds)
+            return Result(
                 state="trained",
                 accuracy=result.score,
                 largest_scale=result.largest_scale,
@@ -102,35 +119,36 @@ class Runs(ABC):
         if code == _REFUSED:
             said = _last(words, _OURS)
             if not said:
-                self._check_room(job, ending)
+                self._check_room(trial, ending)
             raise Refused(
                 said.removeprefix(_OURS)
-                or f"trial {job.key} ended by {ending} without a word: look at {self.log_of(job)}"
+                or f"trial {trial.key} ended by {ending} without a word: look at"
+                f" {self.log_of(trial)}"
             )
         said = _last(words)
         killed = code < 0 or code in _STOPPED
-        return self.died(job, f"{ending}: {said}" if said else ending, killed=killed)
+        return self.died(trial, f"{ending}: {said}" if said else ending, killed=killed)
 
-    def died(self, job: Job, reason: str, *, killed: bool) -> Died:
+    def died(self, trial: Trial, reason: str, *, killed: bool) -> Died:
         """It came to no outcome; on a full disk no other try would."""
-        self._check_room(job, reason)
-        return Died(reason, killed=killed, log=self.log_of(job))
+        self._check_room(trial, reason)
+        return Died(reason, killed=killed, log=self.log_of(trial))
 
-    def _check_room(self, job: Job, reason: str) -> None:
+    def _check_room(self, trial: Trial, reason: str) -> None:
         if is_full(self.folder):
             raise Unfinished(
-                f"{job.key} ended by {reason}, and the disk of {self.folder} is full; nothing was"
+                f"{trial.key} ended by {reason}, and the disk of {self.folder} is full; nothing was"
                 " lost, make room and run again"
             )
 
-    def _result(self, job: Job) -> RunEnd | None:
+    def _result(self, trial: Trial) -> RunEnd | None:
         """What the run wrote, if it is a run of this very recipe."""
         try:  # one that is damaged counts as none: the next try of the run will name it
-            end = read_result(self.folder_of(job) / "result.json", RunEnd, advice="train again")
+            end = RunFolder(self.folder_of(trial)).ended(RunEnd, advice="train again")
         except ValueError:
             return None
-        recipe = (end.model_extra or {}).get("recipe")
-        if not isinstance(recipe, dict) or differences(recipe, self.recipe_of(job)):
+        recipe = None if end is None else (end.model_extra or {}).get("recipe")
+        if not isinstance(recipe, dict) or differences(recipe, self.recipe_of(trial)):
             return None
         return end
 
@@ -145,14 +163,19 @@ class TrialRuns(Runs):
     """The user's own ``--set`` pairs."""
     data: Path | None
 
-    def recipe_of(self, job: Job) -> Recipe:
-        """The study's with the job's numbers."""
-        return changed(self.recipe, **self._changes(job))
+    def recipe_of(self, trial: Trial) -> Recipe:
+        return changed(self.recipe, **self._changes(trial))
 
-    def arguments(self, job: Job) -> list[str]:
-        """The user's settings, but for what the job changes."""
-        arguments = [self.recipe.name, "--method", self.recipe.method]
-        changes = self._changes(job)
+    def arguments(self, trial: Trial) -> list[str]:
+        """The user's settings, but for what the trial changes."""
+        return self._arguments(self._changes(trial))
+
+    def command_in_full(self, best: Trial) -> str:
+        """What to type to train in full with the numbers of a trial."""
+        return shlex.join(["fixnorm", "train", *self._arguments(_tuned(best))])
+
+    def _arguments(self, changes: dict[str, Any]) -> list[str]:
+        arguments = [self.recipe.command_name, "--method", self.recipe.method]
         for pair in self.settings:
             if pair.partition("=")[0] not in changes:
                 arguments += ["--set", pair]
@@ -162,21 +185,129 @@ class TrialRuns(Runs):
             arguments += ["--data", str(self.data)]
         return arguments
 
-    def _changes(self, job: Job) -> dict[str, Any]:
-        length = length_of(self.recipe, job.fraction)
-        changes: dict[str, Any] = {"lr": job.lr, "seed": self.recipe.seed + job.seed}
-        if job.alpha is not None:
-            changes["alpha"] = job.alpha
-        if job.weight_decay is not None:
-            changes["weight_decay"] = job.weight_decay
+    def _changes(self, trial: Trial) -> dict[str, Any]:
+        length = length_of(self.recipe, trial.fraction)
+        changes = _tuned(trial) | {"seed": self.recipe.seed + trial.seed}
         if length != self.recipe.length:
             changes |= self.recipe.of_length(length)
         return changes
 
 
+def _tuned(trial: Trial) -> dict[str, Any]:
+    tuned = {"lr": trial.lr, "alpha": trial.alpha, "weight_decay": trial.weight_decay}
+    return {key: value for key, value in tuned.items() if value is not None}
+
+
 def length_of(recipe: Recipe, fraction: float) -> int:
     """Epochs or iterations of a training of some fraction of T_max, at least one."""
     return max(round(fraction * recipe.length), 1)
+
+
+def whole_lengths(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
+    """Fractions of T_max as trainings can have them, so that the cost is what is spent."""
+    if not all(0 < fraction <= 1 for fraction in fractions):
+        return fractions  # for the search space to refuse
+    return tuple(length_of(recipe, fraction) / recipe.length for fraction in fractions)
+
+
+# -- a search of them -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSearch:
+    """A strategy on a recipe, with the place where it is kept."""
+
+    strategy: Strategy
+    runs: TrialRuns
+    storage: Storage
+    named: str | None = None
+    """Another name for the study than its own."""
+
+    @property
+    def name(self) -> str:
+        """Of the study in its database."""
+        recipe = self.runs.recipe.name
+        return self.named or f"{recipe}-{self.strategy.method}-{self.strategy.name}"
+
+    @property
+    def metric(self) -> Metric:
+        return task_of(self.runs.recipe).metric
+
+    def settings(self) -> dict[str, Any]:
+        """All that the search depends on: a study of others is not continued."""
+        recipe = self.runs.recipe.to_dict()
+        for tuned in ("lr", "alpha", "weight_decay"):
+            del recipe[tuned]
+        return {**self.strategy.settings(), "metric": self.metric.label, "recipe": recipe}
+
+    @contextmanager
+    def owned(self) -> Iterator[Search]:
+        """The search on its study, new or as it was left."""
+        with Study.owned(
+            self.storage,
+            self.name,
+            settings=self.settings(),
+            distributions=self.strategy.distributions(),
+            folder=self.runs.folder,
+            sampler=self.strategy.sampler(),
+        ) as study:
+            yield Search(self.strategy, study)
+
+
+class _Announced(Part):
+    trials: Count
+    cost: Real
+
+
+class _File(Part):
+    """By what a search's ``result.json`` is known."""
+
+    study: Name
+    announced: _Announced
+    command: str
+    method: Name
+    strategy: Name
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder where a training, or somebody else, has a file of ours."""
+    if RunPaths(folder).recipe.exists():
+        raise ValueError(f"{folder} is the folder of a training: give another --out")
+    check_files(folder, (), sign="result.json", ours=_is_result)
+
+
+def _is_result(path: Path) -> bool:
+    try:
+        read_checked(path, _File, what="the result of a search", advice="")
+    except ValueError:
+        return False
+    return True
+
+
+def result(search: RecipeSearch, record: StudyRecord, best: Trial, train: str) -> dict[str, Any]:
+    """The content of a search's ``result.json``."""
+    states = [trial.state for trial in record.trials]
+    return {
+        "lr": best.lr,
+        "alpha": best.alpha,
+        "weight_decay": best.weight_decay,
+        search.metric.name: best.accuracy,
+        "cost": record.cost,
+        "trials": len(states) - states.count("free"),
+        "free": states.count("free"),
+        "diverged": states.count("diverged"),
+        "failed": states.count("failed"),
+        "announced": {"trials": search.strategy.trainings, "cost": search.strategy.cost},
+        "command": train,
+        "study": search.name,
+        "seconds": round(sum(trial.seconds or 0.0 for trial in record.trials), 3),
+        "versions": versions(),
+        "commit": commit(),
+        **search.settings(),
+    }
+
+
+# -- what a run has said ---------------------------------------------------------------------------
 
 
 def _lines(log: Path, since: int) -> list[str]:

@@ -1,124 +1,152 @@
-"""A search over the trainings of a recipe: from its settings to its result."""
+"""The search: what to train next (ask), what it gave (tell), and the best of it (answer).
+
+A *strategy* decides: a plan over slots, or a sampler over points. A *ledger* remembers: this
+module's in memory, or a study of Optuna's (:mod:`fixnorm.tuning.study`). Everything that searches
+drives this one: ``fixnorm tune`` and ``fixnorm.tune`` by trainings side by side
+(:mod:`fixnorm.tuning.driver`), the integrations by the caller's loop, the evidence by
+:func:`run_here`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
-from fixnorm.system import check_files
-from fixnorm.training.bounded import Count, Name, Real
-from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.result import commit, versions
-from fixnorm.training.tasks import Metric, task_of
-from fixnorm.tuning.record import StudyRecord
-from fixnorm.tuning.run import TrialRuns
-from fixnorm.tuning.sources import Best, Source
-from fixnorm.tuning.storage import Storage
-from fixnorm.tuning.strategies import Strategy
-from fixnorm.tuning.study import Study
+from fixnorm.tuning.trial import Result, StudyRecord, Trial
 
-__all__ = ["RecipeSearch", "check_place", "result"]
+__all__ = ["Decider", "Ledger", "Search", "run_here"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecipeSearch:
-    """A strategy on a recipe, with the place where it is kept."""
-
-    strategy: Strategy
-    runs: TrialRuns
-    storage: Storage
-    named: str | None = None
-    """Another name for the study than its own."""
+class Decider(Protocol):
+    """What a search needs of a strategy: the word on what comes next."""
 
     @property
-    def name(self) -> str:
-        """Of the study in its database."""
-        recipe = self.runs.recipe.name
-        return self.named or f"{recipe}-{self.strategy.method}-{self.strategy.name}"
+    def trainings(self) -> int:
+        """The most trainings."""
 
     @property
-    def metric(self) -> Metric:
-        """What is maximised."""
-        return task_of(self.runs.recipe).metric
+    def cost(self) -> float:
+        """The most they cost, in T_max."""
 
-    def settings(self) -> dict[str, Any]:
-        """All that the search depends on: a study of others is not continued."""
-        recipe = self.runs.recipe.to_dict()
-        for tuned in ("lr", "alpha", "weight_decay"):
-            del recipe[tuned]
-        return {
-            "method": self.strategy.method,
-            "strategy": self.strategy.name,
-            "metric": self.metric.label,
-            **self.strategy.settings(),
-            "recipe": recipe,
-        }
+    def check(self, record: StudyRecord) -> None:
+        """Refuse a ledger whose trials this strategy would not have asked for."""
 
-    @contextmanager
-    def owned(self) -> Iterator[tuple[Study, Source]]:
-        """The study, new or as it was left, and what decides on it."""
-        with Study.owned(
-            self.storage,
-            self.name,
-            settings=self.settings(),
-            distributions=self.strategy.distributions(),
-            folder=self.runs.folder,
-            sampler=self.strategy.sampler(),
-        ) as study:
-            yield study, self.strategy.source(study)
+    def wanted(self, ledger: Ledger, room: int, running: Collection[str]) -> list[Trial]:
+        """Up to ``room`` trials to train now, beside those that run."""
 
 
-class _Announced(Part):
-    trials: Count
-    cost: Real
+class Ledger:
+    """The trials of a search by key, and the results of those that have ended: here in memory."""
+
+    def __init__(self, settings: Mapping[str, Any], *, name: str = "memory") -> None:
+        self.name, self.settings = name, settings
+        self.trials: dict[str, Trial] = {}
+        """As they are now."""
+        self.results: dict[Trial, Result] = {}
+        """Of those that have ended, by what was asked."""
+        self._over = False
+
+    def announce(self, *, budget: int, over: bool) -> None:
+        """How many trainings the search may take, and whether it has come to its end."""
+        self._over = over
+
+    def keep(self) -> None:
+        """Make sure that this process still owns it; raises where another does."""
+
+    def begin(self, trial: Trial) -> None:
+        """The training is about to start."""
+        if trial.key not in self.trials:  # else one before this has begun it
+            self._note(replace(trial, number=len(self.trials)))
+
+    def end(self, trial: Trial, result: Result) -> Trial:
+        """It is over; one that needed no training ends without having begun."""
+        self.begin(trial)
+        return self._note(replace(self.trials[trial.key], result=result))
+
+    def sample(self) -> Trial:
+        """Let Optuna's sampler choose the next point."""
+        raise NotImplementedError("only a study has a sampler")
+
+    def record(self) -> StudyRecord:
+        """All of it, as plain values."""
+        return StudyRecord(
+            name=self.name,
+            method=self.settings.get("method", "fixnorm"),
+            strategy=self.settings.get("strategy", "paper"),
+            metric=self.settings.get("metric", "accuracy (%)"),
+            settings=self.settings,
+            trials=tuple(self.trials.values()),
+            over=self._over,
+        )
+
+    def _note(self, trial: Trial) -> Trial:
+        self.trials[trial.key] = trial
+        if trial.result is not None:
+            self.results[trial.asked] = trial.result
+        return trial
 
 
-class _File(Part):
-    """By what a search's ``result.json`` is known."""
+class Search:
+    """A strategy at work on a ledger; whatever stops it, another on the same ledger goes on."""
 
-    study: Name
-    announced: _Announced
-    command: str
-    method: Name
-    strategy: Name
+    def __init__(self, strategy: Decider, ledger: Ledger) -> None:
+        self.strategy, self.ledger = strategy, ledger
+        self.running: dict[str, Trial] = {}
+        """Asked for, and neither told nor given back."""
+        try:
+            strategy.check(ledger.record())
+        except ValueError as error:
+            raise ValueError(
+                f"study {ledger.name!r} cannot go on: {error}; give it another name or place"
+            ) from None
+
+    @property
+    def trainings(self) -> int:
+        """The most trainings that it takes."""
+        return self.strategy.trainings
+
+    @property
+    def done(self) -> int:
+        """Trials that have ended."""
+        return len(self.ledger.results)
+
+    def ask(self, n: int = 1) -> list[Trial]:
+        """Up to ``n`` trials to train now; none while those under way decide what comes next.
+
+        None with none under way is the end.
+        """
+        self.ledger.keep()
+        if n < 1:
+            return []
+        trials = self.strategy.wanted(self.ledger, n, self.running)
+        over = not trials and not self.running
+        self.ledger.announce(budget=self.trainings, over=over)
+        for trial in trials:
+            self.ledger.begin(trial)
+            self.running[trial.key] = trial
+        return trials
+
+    def tell(self, trial: Trial, result: Result) -> Trial:
+        """What the training gave; the trial as the ledger has it now."""
+        if trial.key not in self.running:
+            raise ValueError(f"{trial.key} is not under way: tell what was asked, once")
+        told = self.ledger.end(trial, result)
+        del self.running[trial.key]
+        return told
+
+    def give_back(self, trial: Trial) -> None:
+        """The training came to no result: it will be asked for again."""
+        del self.running[trial.key]
+
+    def answer(self) -> Trial | None:
+        """The best slot with its mean; before the end the best so far; none without a number."""
+        return self.ledger.record().answer()
 
 
-def check_place(folder: Path) -> None:
-    """Refuse a folder where a training, or somebody else, has a file of ours."""
-    if (folder / "recipe.json").exists():
-        raise ValueError(f"{folder} is the folder of a training: give another --out")
-    check_files(folder, (), sign="result.json", ours=_is_result)
-
-
-def _is_result(path: Path) -> bool:
-    try:
-        read_checked(path, _File, what="the result of a search", advice="")
-    except ValueError:
-        return False
-    return True
-
-
-def result(search: RecipeSearch, record: StudyRecord, best: Best, train: str) -> dict[str, Any]:
-    """The content of a search's ``result.json``."""
-    states = [trial.state for trial in record.trials]
-    return {
-        "lr": best.lr,
-        "alpha": best.alpha,
-        "weight_decay": best.weight_decay,
-        search.metric.name: best.accuracy,
-        "cost": record.cost,
-        "trials": len(states) - states.count("free"),
-        "free": states.count("free"),
-        "diverged": states.count("diverged"),
-        "failed": states.count("failed"),
-        "announced": {"trials": search.strategy.trainings, "cost": search.strategy.cost},
-        "command": train,
-        "study": search.name,
-        "seconds": round(sum(trial.seconds or 0.0 for trial in record.trials), 3),
-        "versions": versions(),
-        "commit": commit(),
-        **search.settings(),
-    }
+def run_here(search: Search, train: Callable[[Trial], Result]) -> Trial | None:
+    """Train what a search asks for, one after another in this process; its answer."""
+    while trials := search.ask():
+        for trial in trials:
+            search.tell(trial, train(trial))
+    return search.answer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 import urllib.parse
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,10 +17,17 @@ import sqlalchemy
 from sqlalchemy.engine import make_url
 
 from fixnorm.system import kind_of, regular
-from fixnorm.system.lock import held
-from fixnorm.tuning.server_lock import ServerLock
+from fixnorm.system.extras import needs
+from fixnorm.system.lock import InUse, held
 
 __all__ = ["Storage"]
+
+_PATIENCE = 5.0
+"""Seconds for the server to notice that the last owner's connection is gone."""
+_KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
+"""Seconds, and tries, after which the server lets go of an owner whose machine is gone."""
+_LOOK = 2.0
+"""Seconds between two looks at the connection."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +133,9 @@ class Storage:
                 warnings.simplefilter("ignore", sqlalchemy.exc.SAWarning)
                 storage = optuna.storages.RDBStorage(self.url)
         except ModuleNotFoundError as error:
-            raise ValueError(
-                f"PostgreSQL needs {error.name}: pip install 'fixnorm[postgres]'"
-            ) from None
+            raise ValueError(needs("PostgreSQL", str(error.name), "postgres")) from None
         except ImportError:
-            raise ValueError("PostgreSQL needs psycopg: pip install 'fixnorm[postgres]'") from None
+            raise ValueError(needs("PostgreSQL", "psycopg", "postgres")) from None
         except Exception as error:  # whatever a database of another version leads Optuna to
             raise ValueError(f"cannot open {self.shown}: {_first_line(error)}") from None
         try:
@@ -152,12 +158,59 @@ class Storage:
             with held(self.file.with_name(f"{self.file.name}.lock")):
                 yield lambda: None  # the kernel keeps it as long as this process lives
             return
-        lock = ServerLock(self.url, study)
+        lock = _ServerLock(self.url, study)
         try:
             lock.take()
             yield lock.keep
         finally:
             lock.close()
+
+
+class _ServerLock:
+    """A study's lock on a PostgreSQL server: it lives as long as one connection does.
+
+    Held by one driver; whoever loses it takes it again before anything else, or stops."""
+
+    def __init__(self, url: str, study: str) -> None:
+        self._study = study
+        self._engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+        self._connection: sqlalchemy.Connection | None = None
+        self._looked = 0.0
+
+    def take(self) -> None:
+        """Become the owner; raises :class:`InUse` where there is another."""
+        self._connection = connection = self._engine.connect()
+        for setting, value in _KEEPALIVE.items():
+            connection.execute(sqlalchemy.text(f"SET tcp_keepalives_{setting} = {value}"))
+        ask = sqlalchemy.text("SELECT pg_try_advisory_lock(hashtext(:name))")
+        deadline = time.monotonic() + _PATIENCE
+        while not connection.execute(ask, {"name": f"fixnorm {self._study}"}).scalar():
+            if time.monotonic() > deadline:
+                raise InUse("another driver")
+            time.sleep(0.1)
+        self._looked = time.monotonic()
+
+    def keep(self) -> None:
+        """Make sure that it is held: where the connection was lost, take it again."""
+        if time.monotonic() - self._looked < _LOOK:
+            return
+        try:
+            assert self._connection is not None
+            self._connection.execute(sqlalchemy.text("SELECT 1"))
+        except sqlalchemy.exc.SQLAlchemyError:
+            self._let_go()
+            self.take()
+        self._looked = time.monotonic()
+
+    def close(self) -> None:
+        self._let_go()
+        self._engine.dispose()
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.invalidate()  # what is broken cannot be closed politely
+            self._connection.close()
+            self._connection = None
 
 
 OPTUNA = {

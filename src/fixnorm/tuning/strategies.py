@@ -1,67 +1,27 @@
-"""Ways to search, complete with their numbers: Algorithm 4, the faster plan, and the baselines."""
+"""Ways to search, complete with their numbers: a plan over slots, or a sampler over points."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
-
-import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fixnorm.methods import MethodName
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
-from fixnorm.tuning.plan import LR, PAPER, SearchSpace, paper
-from fixnorm.tuning.sources import Plan, PlanSource, SamplerSource, Source
-from fixnorm.tuning.study import Study
-from fixnorm.tuning.unimodal import MARGIN, unimodal
+from fixnorm.tuning.plan import LR, PAPER, Advice, Results, SearchSpace
+from fixnorm.tuning.plans import SAMPLERS, plan_of
+from fixnorm.tuning.search import Ledger
+from fixnorm.tuning.trial import Round, StudyRecord, Trial
+from fixnorm.tuning.unimodal import MARGIN
 
-__all__ = ["PLANS", "SAMPLERS", "PlanStrategy", "SamplerStrategy", "Strategy"]
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
 
-PLANS = ("paper", "unimodal")
-SAMPLERS = ("gp", "tpe", "random")
+__all__ = ["PlanStrategy", "SamplerStrategy", "Strategy"]
+
 _DECAY, _BUDGET, _MARGIN = (1e-12, 1e3), 10_000, 1e6
-
-
-class Strategy(Protocol):
-    """What a search depends on, beside the recipe."""
-
-    @property
-    def method(self) -> str:
-        """``"fixnorm"`` or ``"bo-weight-decay"``."""
-
-    @property
-    def trains(self) -> MethodName:
-        """The method of its trainings."""
-
-    @property
-    def name(self) -> str:
-        """Of the strategy among those of its method."""
-
-    @property
-    def trainings(self) -> int:
-        """The most trainings."""
-
-    @property
-    def cost(self) -> float:
-        """The most they cost, in T_max."""
-
-    def outline(self) -> list[str]:
-        """What it will do, in a few lines."""
-
-    def settings(self) -> dict[str, Any]:
-        """All numbers, for the study to compare."""
-
-    def distributions(self) -> Mapping[str, BaseDistribution]:
-        """What is tuned, for Optuna."""
-
-    def sampler(self) -> optuna.samplers.BaseSampler | None:
-        """Optuna's part in it."""
-
-    def source(self, study: Study) -> Source:
-        """The decisions, on a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,29 +29,33 @@ class PlanStrategy:
     """FixNorm's lr and alpha by a plan."""
 
     space: SearchSpace = PAPER
-    plan: Literal["paper", "unimodal"] = "paper"
+    plan: str = "paper"
     margin: float = MARGIN
-    """Of ``unimodal``: the difference in accuracy that noise does not explain."""
-    method = "fixnorm"
-    trains: MethodName = "fixnorm"
+    """Of plans that ask for it: the difference in accuracy that noise does not explain."""
+    method: ClassVar[str] = "fixnorm"
+    trains: ClassVar[MethodName] = "fixnorm"
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, SearchSpace):
             raise ValueError(f"space must be a SearchSpace but got {brief(self.space)}")
-        if not isinstance(self.plan, str) or self.plan not in PLANS:
-            raise ValueError(f"plan must be {' or '.join(PLANS)} but got {brief(self.plan)}")
+        plan_of(self.plan)
         check_number("margin", self.margin)
         if not 0 <= self.margin <= _MARGIN:
             raise ValueError(f"margin must lie in [0, {_MARGIN:g}] but got {self.margin:g}")
 
     @property
     def name(self) -> str:
-        """The plan's."""
         return self.plan
 
     @property
+    def parameters(self) -> dict[str, float]:
+        """The numbers that the plan depends on beside the space."""
+        named = plan_of(self.plan).parameters
+        return {**named, **({"margin": self.margin} if "margin" in named else {})}
+
+    @property
     def trainings(self) -> int:
-        """Those of the full plan: the faster one promises no fewer."""
+        """Those of the full plan: a faster one promises no fewer."""
         return self.space.trainings
 
     @property
@@ -100,32 +64,34 @@ class PlanStrategy:
         return self.space.cost
 
     def outline(self) -> list[str]:
-        """The rounds."""
-        space = self.space
+        """What it will do, in a few lines."""
+        space, plan = self.space, plan_of(self.plan)
         times = f" × {space.seeds} seeds" if space.seeds > 1 else ""
-        first = " ".join(f"{slot.lr:g}" for slot in self.function()(space, {}).rounds[0].slots)
+        first = " ".join(f"{slot.lr:g}" for slot in next(iter(self.advice({}).rounds.values())))
         later = f"{space.splits} from {space.lr_min:g} to the best of the round before"
         lines = [
-            f"lr round {r + 1}: {first if r == 0 else later}{times}, {fraction:g} T_max each"
+            f"{Round('lr', r)}: {first if r == 0 else later}{times}, {fraction:g} T_max each"
             for r, fraction in enumerate(space.fractions)
         ]
         alphas = " ".join(f"{alpha:g}" for alpha in space.alphas[1:])
         if alphas:
             lines.append(
-                f"alpha round: {alphas}{times} at the best lr, {space.fractions[-1]:g} T_max each;"
-                " those whose cap is never met are free"
+                f"{Round('alpha')}: {alphas}{times} at the best lr,"
+                f" {space.fractions[-1]:g} T_max each; those whose cap is never met are free"
             )
-        if self.plan == "unimodal":
-            lines.append(f"trainings that cannot win by more than {self.margin:g} are left out")
+        if plan.outline is not None:
+            lines.append(plan.outline.format(**self.parameters))
         return lines
 
     def settings(self) -> dict[str, Any]:
-        """The search space."""
-        margin = {"margin": self.margin} if self.plan == "unimodal" else {}
-        return {"space": asdict(self.space), **margin}
+        """All that it depends on, for the study to compare."""
+        named = {"method": self.method, "strategy": self.name, "metric": "accuracy (%)"}
+        return {**named, "space": asdict(self.space), **self.parameters}
 
     def distributions(self) -> Mapping[str, BaseDistribution]:
-        """The ranges that the slots lie in."""
+        """What is tuned, for Optuna: the ranges that the slots lie in."""
+        from optuna.distributions import FloatDistribution
+
         alphas = self.space.alphas
         return {
             "lr": FloatDistribution(self.space.lr_min, self.space.lr_max),
@@ -136,15 +102,62 @@ class PlanStrategy:
         """None: the plan decides."""
         return
 
-    def source(self, study: Study) -> Source:
-        """The plan at work."""
-        return PlanSource(study, self.space, self.function())
+    def advice(self, results: Results) -> Advice:
+        """The plan's word on what has ended."""
+        return plan_of(self.plan).decide(self.parameters)(self.space, results)
 
-    def function(self) -> Plan:
-        """The plan itself."""
-        if self.plan == "paper":
-            return paper
-        return functools.partial(unimodal, margin=self.margin)
+    def check(self, record: StudyRecord) -> None:
+        """Refuse trials that the plan would not have asked for: a study that somebody changed."""
+        check_slots(record.trials, self)
+
+    def wanted(self, ledger: Ledger, room: int, running: Collection[str]) -> list[Trial]:
+        """What the plan says; slots that need no training are filled on the way."""
+        while (advice := self.advice(ledger.results)).free:
+            for trial, source in advice.free.items():
+                known = replace(ledger.results[source], seconds=None, ended=None)
+                if known.finite:
+                    known = replace(known, state="free", source=source.key, reason=None)
+                ledger.end(trial, known)
+        return [trial for trial in advice.train if trial.key not in running][:room]
+
+
+def check_slots(
+    trials: Collection[Trial], strategy: PlanStrategy, *, over: bool | None = None
+) -> Advice:
+    """Refuse trials that a plan would not have asked for, or an end that it has not come to."""
+    for trial in trials:
+        if trial.alpha is None or trial.round.kind not in ("lr", "alpha"):
+            raise ValueError(f"trial {trial.number} ({trial.key}) is of no round of the plan")
+    advice = strategy.advice({t.asked: t.result for t in trials if t.result is not None})
+    known = {
+        asked.key: asked
+        for slots in advice.rounds.values()
+        for slot in slots
+        for seed in range(strategy.space.seeds)
+        for asked in [slot.seeded(seed)]
+    }
+    keys = [trial.key for trial in trials]
+    for trial in trials:
+        asked = known.get(trial.key)
+        if asked is None:
+            raise ValueError(
+                f"trial {trial.number} ({trial.key}) is one that the plan does not ask for, as"
+                " its values are: some are missing or changed"
+            )
+        for name in ("round", "index", "lr", "alpha", "fraction", "seed"):
+            there, here = getattr(trial, name), getattr(asked, name)
+            if there != here:
+                raise ValueError(
+                    f"trial {trial.number} ({trial.key}) has {name} {there} where the plan has"
+                    f" {here}: the study was changed"
+                )
+        if keys.count(trial.key) > 1:
+            raise ValueError(f"{trial.key} has two trials: the study was changed")
+        if trial.source is not None and trial.source not in keys:
+            raise ValueError(f"trial {trial.number} is free by {trial.source}, which is missing")
+    if over and not advice.over:
+        raise ValueError("it says that the search is over but slots have no value")
+    return advice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +170,10 @@ class SamplerStrategy:
     weight_decay_max: float = 5e-4
     budget: int = 25
     """Trainings."""
-    sampler_name: Literal["gp", "tpe", "random"] = "gp"
+    sampler_name: str = "gp"
     seed: int = 0
-    method = "bo-weight-decay"
-    trains: MethodName = "weight-decay"
+    method: ClassVar[str] = "bo-weight-decay"
+    trains: ClassVar[MethodName] = "weight-decay"
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):
@@ -184,12 +197,10 @@ class SamplerStrategy:
 
     @property
     def name(self) -> str:
-        """The sampler's."""
         return self.sampler_name
 
     @property
     def trainings(self) -> int:
-        """The budget."""
         return self.budget
 
     @property
@@ -198,7 +209,6 @@ class SamplerStrategy:
         return float(self.budget)
 
     def outline(self) -> list[str]:
-        """The ranges."""
         return [
             f"lr in [{self.lr_min:g}, {self.lr_max:g}], weight decay in"
             f" [{self.weight_decay_min:g}, {self.weight_decay_max:g}], both on a log scale"
@@ -207,11 +217,13 @@ class SamplerStrategy:
     def settings(self) -> dict[str, Any]:
         """The ranges; a budget may be raised later."""
         settings = asdict(self)
-        del settings["budget"], settings["trains"]
-        return settings
+        del settings["budget"]
+        named = {"method": self.method, "strategy": self.name, "metric": "accuracy (%)"}
+        return named | settings
 
     def distributions(self) -> Mapping[str, BaseDistribution]:
-        """Both on a log scale."""
+        from optuna.distributions import FloatDistribution
+
         return {
             "lr": FloatDistribution(self.lr_min, self.lr_max, log=True),
             "weight_decay": FloatDistribution(
@@ -221,12 +233,24 @@ class SamplerStrategy:
 
     def sampler(self) -> optuna.samplers.BaseSampler:
         """Optuna's, with its defaults."""
-        if self.sampler_name == "gp":
-            return optuna.samplers.GPSampler(seed=self.seed)
-        if self.sampler_name == "tpe":
-            return optuna.samplers.TPESampler(seed=self.seed)
-        return optuna.samplers.RandomSampler(seed=self.seed)
+        from optuna import samplers
 
-    def source(self, study: Study) -> Source:
-        """The sampler at work."""
-        return SamplerSource(study, self.budget)
+        if self.sampler_name == "gp":
+            return samplers.GPSampler(seed=self.seed)
+        if self.sampler_name == "tpe":
+            return samplers.TPESampler(seed=self.seed)
+        return samplers.RandomSampler(seed=self.seed)
+
+    def check(self, record: StudyRecord) -> None:
+        """Any points will do: the settings have the ranges."""
+
+    def wanted(self, ledger: Ledger, room: int, running: Collection[str]) -> list[Trial]:
+        """First what a killed driver left; then new points up to the budget."""
+        left = [t for t in ledger.trials.values() if t.result is None and t.key not in running]
+        trials = [trial.asked for trial in left][:room]
+        while len(trials) < room and len(ledger.trials) < self.budget:
+            trials.append(ledger.sample().asked)
+        return trials
+
+
+Strategy = PlanStrategy | SamplerStrategy

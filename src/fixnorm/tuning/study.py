@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,25 @@ import optuna
 import sqlalchemy
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState, create_trial
 
 from fixnorm.internals import optuna_id
-from fixnorm.system import printable, short
+from fixnorm.system import brief, printable
 from fixnorm.system.lock import InUse, this_process
-from fixnorm.tuning.job import Ended, Job
-from fixnorm.tuning.record import StudyRecord, TrialRecord
-from fixnorm.tuning.slots import check_search
+from fixnorm.tuning.search import Ledger
 from fixnorm.tuning.storage import Storage
-from fixnorm.tuning.stored import ENDED, POINTS, SLOT, Progress, Settings, parsed, trial_record
+from fixnorm.tuning.stored import (
+    ENDED,
+    SLOT,
+    checked_progress,
+    checked_settings,
+    read_trial,
+    strategy_of,
+    told_result,
+    told_slot,
+)
+from fixnorm.tuning.strategies import check_slots
+from fixnorm.tuning.trial import POINTS, Result, StudyRecord, Trial
 
 __all__ = ["Study", "read_studies"]
 
@@ -34,8 +44,8 @@ _SETTINGS, _OWNER, _STATE = "fixnorm", "owner", "state"  # of the study
 _FOLDER = "folder"  # of the settings
 
 
-class Study:
-    """A search's trials, for the one driver that owns it."""
+class Study(Ledger):
+    """A search's trials in Optuna, for the one driver that owns them."""
 
     def __init__(
         self,
@@ -44,16 +54,16 @@ class Study:
         folder: Path | None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        self.optuna, self.folder, self.keep = study, folder, keep
+        super().__init__({}, name=str(study.study_name))
+        self.optuna, self.folder, self._keep = study, folder, keep
         self._distributions = dict(distributions)
-        self._numbers: dict[str, int] = {}
-        self._ids: dict[str, int] = {}
-        self._records: dict[str, TrialRecord] = {}
-        for trial in study.get_trials(deepcopy=False):
-            before = len(self._records)
-            record = self._remember(trial)
-            if len(self._records) == before:
-                raise ValueError(f"{record.key} has two trials: the study was changed")
+        self._asked: dict[str, optuna.Trial] = {}
+        self._state = study.user_attrs.get(_STATE)
+        for found in study.get_trials(deepcopy=False):
+            trial = read_trial(found, folder)
+            if trial.key in self.trials:
+                raise ValueError(f"{trial.key} has two trials: the study was changed")
+            self._note(trial)
 
     @classmethod
     @contextmanager
@@ -128,108 +138,86 @@ class Study:
             )
         return cls(study, distributions, folder=None)
 
-    # -- what is there -------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """In its database."""
-        return str(self.optuna.study_name)
-
-    @property
-    def ended(self) -> dict[str, TrialRecord]:
-        """Trials that have their value, or that have failed, by key."""
-        return {k: r for k, r in self._records.items() if r.state != "running"}
-
-    @property
-    def begun(self) -> int:
-        """How many trials there are."""
-        return len(self._records)
-
-    @property
-    def left_running(self) -> list[Job]:
-        """Trials that began and have not ended."""
-        return [_job(r) for r in self._records.values() if r.state == "running"]
-
-    def record(self) -> StudyRecord:
-        """All of it, as plain values."""
-        return _record(self.optuna, self.folder, tuple(self._records.values()))
-
     # -- what happens --------------------------------------------------------------------------
 
     def announce(self, *, budget: int, over: bool) -> None:
-        """How many trainings the search may take, and whether it has come to its end."""
         state = {"budget": budget, "over": over}
-        if self.optuna.user_attrs.get(_STATE) != state:
+        if self._state != state:
             self.optuna.set_user_attr(_STATE, state)
+            self._state = state
 
-    def begin(self, job: Job) -> None:
-        """The training is about to start."""
-        if job.key in self._records:  # a driver before this one began it
-            return
-        self.optuna.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING,
-                params=self._params(job),
-                distributions=self._distributions,
-                user_attrs={SLOT: _slot(job)},
-            )
-        )
-        self._remember(self.optuna.get_trials(deepcopy=False)[-1])
+    def keep(self) -> None:
+        self._keep()
 
-    def ask(self) -> Job:
-        """Let Optuna's sampler choose the next point."""
-        number = self.optuna.ask(self._distributions).number
-        self._remember(self.optuna.get_trials(deepcopy=False)[number])
-        return next(_job(r) for r in self._records.values() if r.number == number)
+    def begin(self, trial: Trial) -> None:
+        if trial.key not in self.trials:  # else a driver before this one began it
+            self._add(trial, state=TrialState.RUNNING)
 
-    def end(self, job: Job, ended: Ended) -> TrialRecord:
-        """The training is over. One value for its trial, whatever it was."""
-        trial = self.trial(job)
-        trial.set_user_attr(ENDED, _told(ended))
-        if ended.state == "trained":
-            assert ended.accuracy is not None
-            self.optuna.tell(trial, ended.accuracy)
-        elif ended.state == "diverged" and job.round == POINTS:
-            # A sampler learns nothing from a trial without a value; zero would be a cliff that no
-            # smooth model of the rest survives.
-            known = [r.accuracy for r in self._records.values() if r.accuracy is not None]
-            self.optuna.tell(trial, min(known, default=0.0))
-        else:
-            self.optuna.tell(trial, state=TrialState.FAIL)
-        number = self._numbers[job.key]
-        return self._remember(self.optuna.get_trials(deepcopy=False)[number])
+    def sample(self) -> Trial:
+        asked = self.optuna.ask(self._distributions)
+        trial = Trial(round=POINTS, index=asked.number, number=asked.number, **asked.params)
+        self._asked[trial.key] = asked
+        return self._note(self._placed(trial))
 
-    def trial(self, job: Job) -> optuna.Trial:
-        """Optuna's trial of a training that has begun."""
-        return optuna.trial.Trial(self.optuna, self._ids[job.key])
-
-    def fill(self, job: Job, source: str) -> TrialRecord:
-        """A trial that needs no training: its value is that of another, bit for bit."""
-        known = self._records[source]
-        assert known.accuracy is not None
-        told = {"state": "free", "source": source, "largest_scale": known.largest_scale}
-        self.optuna.add_trial(
-            optuna.trial.create_trial(
+    def end(self, trial: Trial, result: Result) -> Trial:
+        """One value for its trial, whatever it was."""
+        if result.state == "free":  # whole at once: it has never begun
+            self._add(
+                trial,
+                result,
                 state=TrialState.COMPLETE,
-                value=known.accuracy,
-                params=self._params(job),
-                distributions=self._distributions,
-                user_attrs={SLOT: _slot(job), ENDED: told},
+                value=result.accuracy,
+                user_attrs={ENDED: told_result(result)},
             )
-        )
-        return self._remember(self.optuna.get_trials(deepcopy=False)[-1])
+            return self.trials[trial.key]
+        self.begin(trial)
+        asked, value = self.trial(trial), self._value(trial, result)
+        asked.set_user_attr(ENDED, told_result(result))
+        self.optuna.tell(asked, value, state=TrialState.FAIL if value is None else None)
+        return self._note(self._ended(self.trials[trial.key], result))
+
+    def trial(self, trial: Trial) -> optuna.Trial:
+        """Optuna's trial of a training that has begun."""
+        asked = self._asked.get(trial.key)
+        if asked is None:  # a plan's, or one that a driver before this one began
+            number = self.trials[trial.key].number
+            found = self.optuna.get_trials(deepcopy=False)[number]
+            asked = self._asked[trial.key] = optuna.trial.Trial(self.optuna, optuna_id(found))
+        return asked
+
+    def record(self) -> StudyRecord:
+        record = _record(self.optuna, self.folder, tuple(self.trials.values()))
+        return replace(record, over=bool(record.over))
 
     # -- between the two -----------------------------------------------------------------------
 
-    def _params(self, job: Job) -> dict[str, float]:
-        return {name: getattr(job, name) for name in self._distributions}
+    def _value(self, trial: Trial, result: Result) -> float | None:
+        if result.state != "diverged" or trial.round != POINTS:
+            return result.accuracy
+        # A sampler learns nothing from a trial without a value; zero would be a cliff that no
+        # smooth model of the rest survives: a training that diverged is as bad as the worst.
+        known = [r.accuracy for r in self.results.values() if r.accuracy is not None]
+        return min(known, default=0.0)
 
-    def _remember(self, trial: FrozenTrial) -> TrialRecord:
-        record = trial_record(trial, self.folder)
-        self._records[record.key] = record
-        self._numbers[record.key] = trial.number
-        self._ids[record.key] = optuna_id(trial)
-        return record
+    def _add(self, trial: Trial, result: Result | None = None, **given: Any) -> None:
+        given["user_attrs"] = {SLOT: told_slot(trial), **given.get("user_attrs", {})}
+        params = {name: getattr(trial, name) for name in self._distributions}
+        self.optuna.add_trial(
+            create_trial(params=params, distributions=self._distributions, **given)
+        )
+        number = len(self.optuna.get_trials(deepcopy=False)) - 1
+        placed = self._placed(replace(trial, number=number))
+        self._note(placed if result is None else self._ended(placed, result))
+
+    def _placed(self, trial: Trial) -> Trial:
+        folder = None if self.folder is None else self.folder / trial.key
+        return replace(trial, folder=folder)
+
+    def _ended(self, trial: Trial, result: Result) -> Trial:
+        done = self.optuna.get_trials(deepcopy=False)[trial.number].datetime_complete
+        ended = replace(result, ended=None if done is None else done.timestamp())
+        folder = None if result.state == "free" else trial.folder
+        return replace(trial, folder=folder, result=ended)
 
 
 def read_studies(storage: Storage, out: Path) -> list[StudyRecord]:
@@ -286,24 +274,23 @@ def _check_direction(study: optuna.Study) -> None:
 
 def _is_below(study: optuna.Study, out: Path) -> bool:
     """Whether its runs are in the folder; a file moves with its folder and does not say."""
-    folder = _settings(study).folder
+    folder = checked_settings(study.user_attrs.get(_SETTINGS)).get("folder")
     return folder is None or Path(folder).parent == out.resolve()
-
-
-def _settings(study: optuna.Study) -> Settings:
-    return parsed(study.user_attrs.get(_SETTINGS), Settings, "settings")
 
 
 def _read(study: optuna.Study, out: Path) -> StudyRecord:
     _check_direction(study)
-    settings = _settings(study)
-    folder = out / f"{settings.method}-{settings.strategy}"
-    trials = tuple(trial_record(t, folder) for t in study.get_trials(deepcopy=False))
+    settings = checked_settings(study.user_attrs.get(_SETTINGS))
+    folder = out / f"{settings['method']}-{settings['strategy']}"
+    trials = tuple(read_trial(found, folder) for found in study.get_trials(deepcopy=False))
     record = _record(study, folder, trials)
-    content = json.dumps(study.user_attrs[_SETTINGS])
-    named = {"method": settings.method, "strategy": settings.strategy}
-    check_search(named, content, trials, record.over)
-    return record
+    if record.method != "fixnorm":
+        keys = {trial.key for trial in trials}
+        if len(keys) < len(trials) or any(trial.weight_decay is None for trial in trials):
+            raise ValueError("its trials are not points of lr and weight decay: it was changed")
+        return record
+    advice = check_slots(trials, strategy_of(settings), over=record.over)
+    return record if record.over is not None else replace(record, over=advice.over)
 
 
 def _check_settings(
@@ -345,7 +332,7 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
 def _short(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
         return " ".join(f"{v:g}" for v in value[:20])
-    return short(value)
+    return brief(value, plain=True)
 
 
 def _owner(storage: Storage, name: str) -> str | None:
@@ -356,56 +343,15 @@ def _owner(storage: Storage, name: str) -> str | None:
     return None
 
 
-# -- trials as records ---------------------------------------------------------------------------
-
-
-def _slot(job: Job) -> dict[str, Any]:
-    return {
-        "key": job.key,
-        "round": job.round,
-        "index": job.index,
-        "fraction": job.fraction,
-        "seed": job.seed,
-    }
-
-
-def _told(ended: Ended) -> dict[str, Any]:
-    return {
-        "state": ended.state,
-        "largest_scale": ended.largest_scale,
-        "reason": ended.reason,
-        "seconds": ended.seconds,
-    }
-
-
-def _job(record: TrialRecord) -> Job:
-    return Job(
-        key=record.key,
-        round=record.round,
-        index=record.index,
-        lr=record.lr,
-        alpha=record.alpha,
-        weight_decay=record.weight_decay,
-        fraction=record.fraction,
-        seed=record.seed,
-    )
-
-
-def _record(
-    study: optuna.Study, folder: Path | None, trials: tuple[TrialRecord, ...]
-) -> StudyRecord:
-    settings = dict(study.user_attrs.get(_SETTINGS, {}))
-    said = parsed(settings, Settings, "settings")
-    state = parsed(study.user_attrs.get(_STATE, {}), Progress, "state")
-    if state.budget is not None:
-        settings["budget"] = state.budget
+def _record(study: optuna.Study, folder: Path | None, trials: tuple[Trial, ...]) -> StudyRecord:
+    settings = checked_settings(study.user_attrs.get(_SETTINGS, {}))
+    budget, over = checked_progress(study.user_attrs.get(_STATE, {}))
+    named = {name: settings[name] for name in ("method", "strategy", "metric")}
     return StudyRecord(
         name=study.study_name,
-        method=said.method,
-        strategy=said.strategy,
-        metric=said.metric,
-        settings=settings,
+        **named,
+        settings=settings if budget is None else {**settings, "budget": budget},
         folder=folder,
         trials=trials,
-        over=state.over,
+        over=over,
     )

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fixnorm.tuning.plan import Advice, Outcomes, Search, SearchSpace, Slot
+from fixnorm.tuning.plan import Advice, Results, Rounds, SearchSpace
+from fixnorm.tuning.trial import Trial
 
 __all__ = ["MARGIN", "unimodal"]
 
@@ -25,49 +26,49 @@ _HARDLY_MET = 0.75
 """A cap of this share of the largest scale that g reaches, or more."""
 
 
-def unimodal(space: SearchSpace, outcomes: Outcomes, *, margin: float = MARGIN) -> Advice:
+def unimodal(space: SearchSpace, results: Results, *, margin: float = MARGIN) -> Advice:
     """The next trainings: never one that :func:`~fixnorm.tuning.plan.paper` would not take."""
-    search = Search(space, outcomes)
+    rounds = Rounds(space, results)
     for r in range(len(space.fractions) - 1):
-        slots = search.open_lr_round(r)
-        if search.missing(slots):
-            return search.advice(slots)
-    slots = search.open_lr_round(len(space.fractions) - 1)
+        slots = rounds.open_lr_round(r)
+        if rounds.missing(slots):
+            return rounds.advice(slots)
+    slots = rounds.open_lr_round(len(space.fractions) - 1)
     middle = len(slots) // 2
-    wanted = next_of(search, slots, margin, start=(middle, middle - 1))
+    wanted = next_of(rounds, slots, margin, start=(middle, middle - 1))
     if wanted:
-        return search.advice(wanted)
+        return rounds.advice(wanted)
     if len(space.alphas) > 1:
-        trained_at_first = [slot for slot in slots if slot.lr == search.best_lr()]
-        slots = search.open_alpha_round()
-        if search.missing(slots[-1:]):
-            return search.advice(slots[-1:])
-        known = [slot for slot in slots if search.is_free(slot)]
-        if search.missing(known):
-            return search.advice(known)
-        grid = [*trained_at_first, *_that_matter(search, slots)]
-        wanted = next_of(search, grid, margin, start=(0,))
+        trained_at_first = [slot for slot in slots if slot.lr == rounds.best_lr()]
+        slots = rounds.open_alpha_round()
+        if rounds.missing(slots[-1:]):
+            return rounds.advice(slots[-1:])
+        known = [slot for slot in slots if rounds.is_free(slot)]
+        if rounds.missing(known):
+            return rounds.advice(known)
+        grid = [*trained_at_first, *_that_matter(rounds, slots)]
+        wanted = next_of(rounds, grid, margin, start=(0,))
         if wanted:
-            return search.advice(wanted)
-    return search.end()
+            return rounds.advice(wanted)
+    return rounds.end()
 
 
-def _that_matter(search: Search, slots: Sequence[Slot]) -> list[Slot]:
+def _that_matter(rounds: Rounds, slots: Sequence[Trial]) -> list[Trial]:
     """Without the alphas whose cap is hardly met by the training of the largest."""
-    scales = [search.outcomes[trial].largest_scale for trial in search.trials(slots[-1:])]
+    scales = [rounds.results[trial].largest_scale for trial in rounds.trials(slots[-1:])]
     known = [scale for scale in scales if scale is not None]
     if len(known) < len(scales):
         return list(slots)
     limit = _HARDLY_MET * max(known)
-    return [slot for slot in slots if slot.alpha < limit or search.begun(slot)]
+    return [slot for slot in slots if (slot.alpha or 0.0) < limit or rounds.begun(slot)]
 
 
 def next_of(
-    search: Search, slots: Sequence[Slot], margin: float, *, start: Sequence[int]
-) -> list[Slot]:
+    rounds: Rounds, slots: Sequence[Trial], margin: float, *, start: Sequence[int]
+) -> list[Trial]:
     """The slots of a grid to train next; none when no other can win."""
-    begun = [k for k, slot in enumerate(slots) if k in start or search.begun(slot)]
-    values = {k: search.accuracy(slots[k]) for k in begun}
+    begun = [k for k, slot in enumerate(slots) if k in start or rounds.begun(slot)]
+    values = {k: rounds.accuracy(slots[k]) for k in begun}
     known = {k: value for k, value in values.items() if value is not None}
     if len(known) < len(begun):
         return [slots[k] for k in begun if k not in known]

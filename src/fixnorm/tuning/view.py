@@ -2,39 +2,74 @@
 
 from __future__ import annotations
 
+import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fixnorm.tuning.job import Job
-from fixnorm.tuning.live import LiveView
-from fixnorm.tuning.record import TrialRecord
-from fixnorm.tuning.sources import Best, PlanSource, Source
-from fixnorm.tuning.study import Study
+from fixnorm.tuning.driver import Watcher
+from fixnorm.tuning.search import Search
+from fixnorm.tuning.strategies import PlanStrategy
+from fixnorm.tuning.trial import StudyRecord, Trial, mean_of
 
-__all__ = ["SearchView", "found", "rounds_table"]
+__all__ = ["LiveView", "SearchView", "found", "rounds_table"]
 
 _POINTS_SHOWN = 8
+
+
+class LiveView(Watcher, ABC):
+    """A live view on a terminal; elsewhere messages alone. It speaks on stderr."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+
+    @abstractmethod
+    def view(self) -> RenderableType:
+        """How it looks now."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether anyone can see the view."""
+        return self.console.is_terminal
+
+    def start(self) -> None:
+        """Show it, where it can be seen."""
+        if self.shown:
+            self._live = Live(
+                get_renderable=self.view, console=self.console, refresh_per_second=4, transient=True
+            )
+            self._live.start()
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def message(self, text: str) -> None:
+        """Print above the view."""
+        self.console.print(text, markup=False, soft_wrap=True)
 
 
 class SearchView(LiveView):
     """A live view on a terminal; elsewhere one line for each training."""
 
-    def __init__(self, study: Study, source: Source, *, title: str, workers: int) -> None:
+    def __init__(self, search: Search, *, title: str, workers: int) -> None:
         super().__init__()
-        self.study, self.source, self.workers = study, source, workers
+        self.search, self.workers = search, workers
         self._title = title
-        self._progress: dict[Job, float] = {}
+        self._progress: dict[Trial, float] = {}
         self._started: dict[str, float] = {}
         self._waits: list[float] = []
 
     def __enter__(self) -> SearchView:
-        if self.study.ended:
-            self.message(f"going on: {len(self.study.ended)} trials are done")
+        if self.search.done:
+            self.message(f"going on: {self.search.done} trials are done")
         if not self.shown:
             self.message(self._title)
         self.start()
@@ -42,135 +77,117 @@ class SearchView(LiveView):
 
     # -- what the driver tells -----------------------------------------------------------------
 
-    def started(self, job: Job) -> None:
-        """A training has started."""
-        self._progress[job] = 0.0
-        self._started[job.key] = time.monotonic()
+    def started(self, trial: Trial) -> None:
+        self._progress[trial] = 0.0
+        self._started[trial.key] = time.monotonic()
 
-    def died(self, job: Job, reason: str) -> None:
-        """It was killed and will be tried again."""
-        self._progress.pop(job, None)
-        self.message(f"{job.key} ended by {reason}; trying again")
+    def died(self, trial: Trial, reason: str) -> None:
+        self._progress.pop(trial, None)
+        self.message(f"{trial.key} ended by {reason}; trying again")
 
-    def ended(self, record: TrialRecord) -> None:
-        """It is over."""
-        started = self._started.pop(record.key, None)
-        if started is not None and record.seconds is not None:
-            self._waits.append(max(time.monotonic() - started - record.seconds, 0.0))
-        if record.state == "failed":
-            self.message(f"{record.key} failed: {record.reason}")
+    def ended(self, trial: Trial) -> None:
+        started = self._started.pop(trial.key, None)
+        if started is not None and trial.seconds is not None:
+            self._waits.append(max(time.monotonic() - started - trial.seconds, 0.0))
+        if trial.state == "failed":
+            self.message(f"{trial.key} failed: {trial.reason}")
         if not self.shown:
-            self.message(f"{record.round:<12}{_numbers(record):<32}{_outcome(record)}")
+            self.message(f"{trial.round:<12}{_numbers(trial):<32}{_outcome(trial)}")
 
-    def tick(self, progress: dict[Job, float]) -> None:
-        """How far the running trainings are."""
+    def tick(self, progress: dict[Trial, float]) -> None:
         self._progress = progress
 
     # -- how it looks --------------------------------------------------------------------------
 
     def view(self) -> RenderableType:
         """The rounds or points, and where the search stands."""
-        record = self.study.record()
-        spent = record.cost
-        running = sum(job.fraction * done for job, done in list(self._progress.items()))
+        record = self.search.ledger.record()
         parts: list[RenderableType] = [Text(self._title, style="bold")]
-        if isinstance(self.source, PlanSource):
-            parts.append(rounds_table(self.source, self._progress))
+        if isinstance(self.search.strategy, PlanStrategy):
+            parts.append(rounds_table(self.search, self._progress))
         else:
             parts.append(_points_table(record.trials, self._progress))
-        parts.append(self._line(spent, running))
-        return Group(*parts)
+        return Group(*parts, self._line(record))
 
-    def _line(self, spent: float, running: float) -> RenderableType:
-        best = self.source.best()
+    def _line(self, record: StudyRecord) -> RenderableType:
+        best, most = record.answer(), self.search.strategy.cost
+        running = sum(trial.fraction * done for trial, done in list(self._progress.items()))
         line = Table.grid(padding=(0, 2))
         line.add_row(
-            ProgressBar(total=self.source.cost, completed=spent + running, width=24),
-            f"{spent + running:.1f} of at most {self.source.cost:g} T_max",
+            ProgressBar(total=most, completed=record.cost + running, width=24),
+            f"{record.cost + running:.1f} of at most {most:g} T_max",
             f"best {found(best)}" if best is not None else "",
-            self._left(spent, running),
+            self._left(record, running),
         )
         return line
 
-    def _left(self, spent: float, running: float) -> str:
+    def _left(self, record: StudyRecord, running: float) -> str:
         """By what trainings have taken so far, their start included; free slots make it less."""
-        ended = self.study.ended.values()
+        ended = [trial for trial in record.trials if trial.result is not None]
         timed = [t for t in ended if t.seconds is not None and t.cost]
         length = sum(t.cost for t in timed)
         if not length or not self._waits:
             return "time left: not known yet"
         pace = sum(t.seconds or 0.0 for t in timed) / length
         filled = sum(t.fraction for t in ended if t.state == "free")
-        training = pace * max(self.source.cost - spent - running - filled, 0.0)
-        to_start = max(self.source.trainings - len(ended) - len(self._progress), 0)
+        training = pace * max(self.search.strategy.cost - record.cost - running - filled, 0.0)
+        to_start = max(self.search.trainings - len(ended) - len(self._progress), 0)
         waiting = to_start * sum(self._waits) / len(self._waits)
         return f"at most {_duration((training + waiting) / self.workers)} left"
 
 
-def rounds_table(source: PlanSource, progress: dict[Job, float] | None = None) -> Table:
+def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> Table:
     """The rounds of a plan with the accuracy of each slot, as in the paper's Figure 5."""
-    running = {job.key: done for job, done in (progress or {}).items()}
-    rounds: dict[str, dict[int, list[TrialRecord]]] = {}
-    for record in source.study.record().trials:
-        rounds.setdefault(record.round, {}).setdefault(record.index, []).append(record)
-    advice = source.advice()
+    strategy, ledger = search.strategy, search.ledger
+    assert isinstance(strategy, PlanStrategy)
+    running = {trial.key: done for trial, done in (progress or {}).items()}
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for round_ in advice.rounds:
-        done = rounds.get(round_.title, {})
+    for round_, slots in strategy.advice(dict(ledger.results)).rounds.items():
         names: list[RenderableType] = []
-        values: list[RenderableType] = []
-        means = {k: _mean(slot, source.space.seeds) for k, slot in done.items()}
-        known = [k for k, mean in means.items() if mean is not None]
-        winner = max(known, key=lambda k: (means[k] or 0.0, -k), default=None)
-        for slot in round_.slots:
+        values: list[Text] = []
+        winner, best = None, -math.inf
+        for place, slot in enumerate(slots):
             tuned = slot.lr if round_.kind == "lr" else slot.alpha
             names.append(Text(f"{tuned:g}", style="dim"))
-            value = _cell(done.get(slot.index, []), running)
-            if slot.index == winner:
-                value.stylize("bold green")
-                value.append(" ◂")
-            values.append(value)
-        fixed = f"alpha {source.space.alphas[0]:g}" if round_.kind == "lr" else f"lr {slot.lr:g}"
-        length = f"{round_.slots[0].fraction:g} T_max, {fixed}"
-        table.add_row(Text(round_.title, style="bold"), Text(round_.kind, style="dim"), *names)
+            keys = [slot.seeded(seed).key for seed in range(strategy.space.seeds)]
+            trials = [ledger.trials[key] for key in keys if key in ledger.trials]
+            values.append(_cell(trials, running))
+            mean = mean_of(trial.result for trial in trials) if len(trials) == len(keys) else None
+            if mean is not None and mean > best:
+                winner, best = place, mean
+        if winner is not None:
+            values[winner].stylize("bold green")
+            values[winner].append(" ◂")
+        fixed = f"alpha {slots[0].alpha:g}" if round_.kind == "lr" else f"lr {slots[0].lr:g}"
+        length = f"{slots[0].fraction:g} T_max, {fixed}"
+        table.add_row(Text(round_, style="bold"), Text(round_.kind, style="dim"), *names)
         table.add_row(Text(length, style="dim", no_wrap=True), "", *values)
     return table
 
 
-def found(best: Best) -> str:
-    """The best so far, in words."""
-    if best.alpha is not None:
-        return f"{best.accuracy:.2f} at lr {best.lr:g}, alpha {best.alpha:g}"
-    return f"{best.accuracy:.2f} at lr {best.lr:.3g}, weight decay {best.weight_decay:.2e}"
+def found(best: Trial) -> str:
+    """The answer, in words."""
+    return f"{best.accuracy:.2f} at {best.numbers()}"
 
 
-def _points_table(trials: Sequence[TrialRecord], progress: dict[Job, float]) -> Table:
-    running = {job.key: done for job, done in progress.items()}
+def _points_table(trials: Sequence[Trial], progress: dict[Trial, float]) -> Table:
+    running = {trial.key: done for trial, done in progress.items()}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("point", "lr", "weight decay", "accuracy"):
         table.add_column(column, justify="right")
     for trial in trials[-_POINTS_SHOWN:]:
-        table.add_row(
-            str(trial.number),
-            f"{trial.lr:.3g}",
-            f"{trial.weight_decay:.2e}",
-            _cell([trial], running),
-        )
+        cells = (str(trial.number), f"{trial.lr:.3g}", f"{trial.weight_decay:.2e}")
+        table.add_row(*cells, _cell([trial], running))
     return table
 
 
-def _mean(records: Sequence[TrialRecord], seeds: int) -> float | None:
-    values = [record.accuracy for record in records if record.accuracy is not None]
-    return sum(values) / seeds if len(values) == seeds else None
-
-
-def _cell(records: Sequence[TrialRecord], running: dict[str, float]) -> Text:
+def _cell(trials: Sequence[Trial], running: dict[str, float]) -> Text:
     """What is known of a slot, in a few characters."""
-    values = [record.accuracy for record in records if record.accuracy is not None]
-    states = {record.state for record in records}
-    under_way = [running[record.key] for record in records if record.key in running]
+    values = [trial.accuracy for trial in trials if trial.accuracy is not None]
+    states = {trial.state for trial in trials}
+    under_way = [running[trial.key] for trial in trials if trial.key in running]
     if under_way:
-        return Text(f"{100 * sum(under_way) / len(records):.0f} % …", style="cyan")
+        return Text(f"{100 * sum(under_way) / len(trials):.0f} % …", style="cyan")
     if "diverged" in states or "failed" in states:
         return Text("diverged" if "diverged" in states else "failed", style="red")
     if not values:
@@ -181,17 +198,17 @@ def _cell(records: Sequence[TrialRecord], running: dict[str, float]) -> Text:
     return text
 
 
-def _numbers(record: TrialRecord) -> str:
-    if record.alpha is not None:
-        return f"lr {record.lr:g}  alpha {record.alpha:g}  seed {record.seed}"
-    return f"lr {record.lr:.3g}  weight decay {record.weight_decay:.2e}"
+def _numbers(trial: Trial) -> str:
+    if trial.alpha is not None:
+        return f"lr {trial.lr:g}  alpha {trial.alpha:g}  seed {trial.seed}"
+    return f"lr {trial.lr:.3g}  weight decay {trial.weight_decay:.2e}"
 
 
-def _outcome(record: TrialRecord) -> str:
-    if record.accuracy is None:
-        return record.state
-    took = f"  ({record.seconds:.0f} s)" if record.seconds is not None else ""
-    return f"{record.accuracy:6.2f}{took}"
+def _outcome(trial: Trial) -> str:
+    if trial.accuracy is None:
+        return trial.state
+    took = f"  ({trial.seconds:.0f} s)" if trial.seconds is not None else ""
+    return f"{trial.accuracy:6.2f}{took}"
 
 
 def _duration(seconds: float) -> str:

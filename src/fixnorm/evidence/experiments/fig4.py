@@ -1,110 +1,309 @@
 """Figure 4: accuracy over learning rates and alphas; is the best of one independent of the other?
 
-The recordings that ``fixnorm replay`` runs searches on: over lr and alpha, and over lr and weight
-decay.
+And the recordings that ``fixnorm replay`` runs searches on: over lr and alpha, and over lr and
+weight decay.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import ClassVar, Self
 
-from fixnorm.evidence.lab import Lab
-from fixnorm.evidence.scales import Scale
-from fixnorm.evidence.setting import Setting
-from fixnorm.evidence.training import Found
-from fixnorm.tuning.plan import PAPER, Outcome, Search, Slot, Trial
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from pydantic import model_validator
 
-__all__ = ["decay_grid", "fig4", "landscapes"]
+from fixnorm.evidence.experiment import (
+    NEAR,
+    Claim,
+    DrawnExperiment,
+    Exhibit,
+    Experiment,
+    Verdict,
+    grouped,
+    need,
+)
+from fixnorm.evidence.landscapes import Point
+from fixnorm.evidence.scales import Scale, Workload
+from fixnorm.evidence.trainings import Found, Trainings
+from fixnorm.report.drawing import Drawing, Panel
+from fixnorm.report.style import INK, PAPER, RAMP, dress, write
+from fixnorm.report.tables import TextTable
+from fixnorm.training.bounded import Loose, Name, Percent
+from fixnorm.training.checked import Part
+from fixnorm.tuning.plan import PAPER as SPACE
+from fixnorm.tuning.plan import Rounds
+from fixnorm.tuning.trial import Result, Round, Trial
+
+__all__ = ["Fig4", "Recordings"]
 
 LRS = (0.2, 0.5, 0.8, 1.1, 1.4, 2.0, 2.6, 3.2)
 DECAYED_LRS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.2, 1.6, 3.2)
 DECAYS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
 SHORT = 0.2
 SEEDS = 2
+SHADES = 8.0
+"""Percent of accuracy that the colours cover: below the best by more is all one colour."""
 
 
-def fig4(lab: Lab, scale: Scale) -> dict[str, Any]:
-    """The grid of lr and alpha, of each setting; the curves are with the recordings."""
-    grids = lab.each([partial(alpha_grid, lab, setting) for setting in scale.fig4])
-    for grid in grids:
-        grid["points"] = [{k: v for k, v in p.items() if k != "curve"} for p in grid["points"]]
-    return {"landscapes": grids}
+class GridPoint(Point):
+    """A training of a grid."""
+
+    accuracy: Percent | None
+    mcbr_val: Loose = None
+    seconds: Loose = None
+    free: bool = False
+    """Known without training: that of a greater alpha whose cap was never met."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the heat map shows it."""
+        return self.fraction == 1 and self.alpha is not None
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """lr and alpha of one that is :attr:`whole`."""
+        assert self.alpha is not None
+        return self.lr, self.alpha
 
 
-def landscapes(lab: Lab, scale: Scale) -> dict[str, Any]:
-    """Both grids of each setting."""
-    kinds = (alpha_grid, decay_grid)
-    grids = lab.each([partial(grid, lab, setting) for setting in scale.fig4 for grid in kinds])
-    return {"landscapes": grids}
+class Grid(Part):
+    """All trainings of a workload; a grid over weight decay has no point for the heat map."""
+
+    name: Name
+    method: Name = ""
+    recipe: dict[str, object] | None = None
+    points: tuple[GridPoint, ...]
+
+    @model_validator(mode="after")
+    def _whole_grid(self) -> Self:
+        cells = {p.place for p in self.points if p.whole}
+        wanted = len({lr for lr, _ in cells}) * len({alpha for _, alpha in cells})
+        need(len(cells) == wanted, "points should have every alpha at every lr")
+        return self
 
 
-def alpha_grid(lab: Lab, setting: Setting) -> dict[str, Any]:
-    """All points of lr and alpha, and the short trainings of the smallest alpha.
+class Recordings(Experiment):
+    """Both grids of each workload, with the curve of each training."""
+
+    title: ClassVar = "Recordings for fixnorm replay"
+
+    landscapes: tuple[Grid, ...]
+
+    @classmethod
+    def train(cls, trainings: Trainings, scale: Scale) -> Self:
+        kinds = (_alpha_grid, _decay_grid)
+        parts = [partial(grid, trainings, each) for each in scale.fig4 for grid in kinds]
+        return cls(landscapes=tuple(trainings.each(parts)))
+
+
+class Fig4(DrawnExperiment):
+    """The grid of lr and alpha of each workload; the curves are with the recordings."""
+
+    title: ClassVar = "Figure 4: are lr and alpha independent?"
+
+    landscapes: tuple[Grid, ...]
+
+    @classmethod
+    def train(cls, trainings: Trainings, scale: Scale) -> Self:
+        parts = [partial(_alpha_grid, trainings, each, curves=False) for each in scale.fig4]
+        return cls(landscapes=tuple(trainings.each(parts)))
+
+    @model_validator(mode="after")
+    def _something_to_show(self) -> Self:
+        shown = any(p.whole for landscape in self.landscapes for p in landscape.points)
+        need(shown, "landscapes has no training of full length over alpha")
+        return self
+
+    def show(self) -> Exhibit:
+        """A heat map for each workload, and the best of one number at each value of the other."""
+        maps = [_HeatMap(grid.name, grid.points) for grid in self.landscapes]
+        maps = [one for one in maps if one.means]
+        drawing = Drawing(
+            "fig4",
+            "Figure 4",
+            "Mean accuracy (%) over the seeds. Bold: the best lr of each alpha. The frame is the"
+            " best of all.",
+            tuple(one.panel() for one in maps),
+            columns=1 if len(maps) == 1 else 2,
+        )
+        tables, claims = (one.table() for one in maps), (one.claim() for one in maps)
+        return Exhibit((drawing,), tuple(tables), tuple(claims))
+
+
+# -- trainings -------------------------------------------------------------------------------------
+
+
+def _alpha_grid(trainings: Trainings, workload: Workload, *, curves: bool = True) -> Grid:
+    """All points of lr and alpha, and the short trainings of the smallest alpha."""
+    parts = [
+        partial(_alphas_of, trainings, workload, lr, seed, curves=curves)
+        for seed in range(SEEDS)
+        for lr in LRS
+    ]
+    points = tuple(point for row in trainings.each(parts) for point in row)
+    recipe = workload.recipe_for("fixnorm").to_dict()
+    return Grid(name=workload.recipe, method="fixnorm", recipe=recipe, points=points)
+
+
+def _alphas_of(
+    trainings: Trainings, workload: Workload, lr: float, seed: int, *, curves: bool
+) -> list[GridPoint]:
+    """One lr of the grid.
 
     Of alphas the largest is trained first: where its g stays under a smaller cap, that is the same
     training.
     """
-    rows = lab.each([partial(_row, lab, setting, lr, seed) for seed in range(SEEDS) for lr in LRS])
-    return {
-        "name": setting.recipe,
-        "method": "fixnorm",
-        "recipe": setting.recipe_for("fixnorm").to_dict(),
-        "points": [point for row in rows for point in row],
-    }
-
-
-def _row(lab: Lab, setting: Setting, lr: float, seed: int) -> list[dict[str, Any]]:
-    short = setting.training("fixnorm", seed=seed, fraction=SHORT, lr=lr, alpha=PAPER.alphas[0])
-    largest = setting.training("fixnorm", seed=seed, lr=lr, alpha=PAPER.alphas[-1])
-    first, last = lab.all([short, largest])
-    known = {PAPER.alphas[-1]: last}
-    slots = {alpha: Slot(0, k, lr, alpha, 1.0) for k, alpha in enumerate(PAPER.alphas)}
-    outcome = Outcome(last.value, last.largest_scale)
-    search = Search(PAPER, {Trial(slots[PAPER.alphas[-1]], 0): outcome})
-    free = {alpha for alpha in PAPER.alphas[:-1] if search.is_free(slots[alpha])}
-    asked = [alpha for alpha in PAPER.alphas[:-1] if alpha not in free]
-    found = lab.all(setting.training("fixnorm", seed=seed, lr=lr, alpha=alpha) for alpha in asked)
-    known |= dict(zip(asked, found, strict=True))
-    point = {"lr": lr, "seed": seed}
+    alphas = SPACE.alphas
+    train = partial(workload.training, "fixnorm", seed=seed, lr=lr)
+    short, largest = trainings.all(
+        [train(fraction=SHORT, alpha=alphas[0]), train(alpha=alphas[-1])]
+    )
+    slots = [
+        Trial(round=Round("alpha"), index=k, lr=lr, alpha=alpha) for k, alpha in enumerate(alphas)
+    ]
+    result = Result(accuracy=largest.score, largest_scale=largest.largest_scale)
+    rounds = Rounds(SPACE, {slots[-1]: result})
+    asked = [slot.alpha for slot in slots[:-1] if not rounds.is_free(slot)]
+    found = dict(zip(asked, trainings.all(train(alpha=a) for a in asked), strict=True))
+    found[alphas[-1]] = largest
+    point = partial(_point, curves=curves, lr=lr, seed=seed)
     return [
-        {**point, "alpha": PAPER.alphas[0], "fraction": SHORT, **_told(first), "free": False},
+        point(short, alpha=alphas[0], fraction=SHORT, free=False),
         *(
-            {
-                **point,
-                "alpha": alpha,
-                "fraction": 1.0,
-                **_told(known.get(alpha, last)),
-                "free": alpha in free,
-            }
-            for alpha in reversed(PAPER.alphas)
+            point(found.get(alpha, largest), alpha=alpha, fraction=1.0, free=alpha not in found)
+            for alpha in reversed(alphas)
         ),
     ]
 
 
-def decay_grid(lab: Lab, setting: Setting) -> dict[str, Any]:
+def _decay_grid(trainings: Trainings, workload: Workload) -> Grid:
     """All points of lr and weight decay."""
-    points = [(seed, lr, decay) for seed in range(SEEDS) for lr in DECAYED_LRS for decay in DECAYS]
-    found = lab.all(
-        setting.training("weight-decay", seed=seed, lr=lr, weight_decay=decay)
-        for seed, lr, decay in points
+    places = [(seed, lr, decay) for seed in range(SEEDS) for lr in DECAYED_LRS for decay in DECAYS]
+    found = trainings.all(
+        workload.training("weight-decay", seed=seed, lr=lr, weight_decay=decay)
+        for seed, lr, decay in places
     )
-    return {
-        "name": setting.recipe,
-        "method": "weight-decay",
-        "recipe": setting.recipe_for("weight-decay").to_dict(),
-        "points": [
-            {"lr": lr, "weight_decay": decay, "fraction": 1.0, "seed": seed, **_told(one)}
-            for (seed, lr, decay), one in zip(points, found, strict=True)
-        ],
-    }
+    points = [
+        _point(one, curves=True, lr=lr, seed=seed, weight_decay=decay, fraction=1.0)
+        for (seed, lr, decay), one in zip(places, found, strict=True)
+    ]
+    recipe = workload.recipe_for("weight-decay").to_dict()
+    return Grid(name=workload.recipe, method="weight-decay", recipe=recipe, points=tuple(points))
 
 
-def _told(found: Found) -> dict[str, Any]:
-    return {
+def _point(found: Found, *, curves: bool, **place: float) -> GridPoint:
+    measured: dict[str, object] = {
         "accuracy": found.score,
         "largest_scale": found.largest_scale,
         "mcbr_val": found.mcbr_val,
-        "curve": found.curve.get("score", ()),
         "seconds": found.seconds,
     }
+    curve = {"curve": found.curve.get("score", ())} if curves else {}
+    return GridPoint.model_validate(place | measured | curve)
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+class _HeatMap:
+    """Mean accuracies over lr and alpha."""
+
+    def __init__(self, name: str, points: Sequence[GridPoint]) -> None:
+        self.name = name
+        self.points = [point for point in points if point.whole]
+        self.seeds = len({point.seed for point in points})
+        cells = grouped(self.points, lambda point: point.place)
+        self.means = {
+            place: statistics.fmean(point.accuracy or 0.0 for point in cell)
+            for place, cell in cells.items()
+        }
+        self.lrs = sorted({lr for lr, _ in self.means})
+        self.alphas = sorted({alpha for _, alpha in self.means})
+
+    def best(self) -> tuple[float, float]:
+        """lr and alpha; of equals that of the smaller alpha, then of the lower lr."""
+        return max(
+            ((lr, alpha) for alpha in self.alphas for lr in self.lrs), key=self.means.__getitem__
+        )
+
+    def best_lr(self, alpha: float) -> float:
+        """The lower of equals."""
+        return max(self.lrs, key=lambda lr: self.means[lr, alpha])
+
+    def best_alpha(self, lr: float) -> float:
+        """The smaller of equals."""
+        return max(self.alphas, key=lambda alpha: self.means[lr, alpha])
+
+    def noise(self) -> float:
+        """The standard error of a cell's mean, pooled over the grid."""
+        seeds = len({point.seed for point in self.points})
+        if seeds < 2:
+            return 0.0
+        squares = [((p.accuracy or 0.0) - self.means[p.place]) ** 2 for p in self.points]
+        return math.sqrt(sum(squares) / (len(squares) * (1 - 1 / seeds)) / seeds)
+
+    def panel(self) -> Panel:
+        title = f"{self.name}: accuracy over lr and alpha"
+        draw = partial(self._draw, title=title)
+        return Panel(title, draw, width=400, height=250, left=40, right=12)
+
+    def _draw(self, ax: Axes, *, title: str) -> None:
+        means, lrs, alphas, best = self.means, self.lrs, self.alphas, self.best()
+        ax.pcolormesh(
+            range(len(lrs) + 1),
+            range(len(alphas) + 1),
+            [[means[lr, alpha] for lr in lrs] for alpha in alphas],
+            cmap=RAMP,
+            norm=Normalize(means[best] - SHADES, means[best]),
+            edgecolor=PAPER,
+            lw=1,
+        )
+        for y, alpha in enumerate(alphas):
+            top = self.best_lr(alpha)
+            for x, lr in enumerate(lrs):
+                text = f"{means[lr, alpha]:.1f}"
+                write(ax, text, (x + 0.5, y + 0.5), colour="#ffffff", bold=lr == top)
+        x, y = lrs.index(best[0]), alphas.index(best[1])
+        ax.plot([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y], color=INK, lw=1.6, clip_on=False)
+        dress(ax, title=title, x="learning rate", y="alpha")
+        ax.grid(visible=False)
+        ax.set_xticks([k + 0.5 for k in range(len(lrs))], [f"{lr:g}" for lr in lrs])
+        ax.set_yticks([k + 0.5 for k in range(len(alphas))], [f"{alpha:g}" for alpha in alphas])
+
+    def table(self) -> TextTable:
+        means, alphas = self.means, self.alphas
+        lrs = {alpha: self.best_lr(alpha) for alpha in alphas}
+        first = lrs[alphas[0]]
+        best = ", ".join(f"{self.best_alpha(lr):g} at lr {lr:g}" for lr in self.lrs)
+        return TextTable(
+            f"{self.name}: the best lr of each alpha",
+            ("alpha", *(f"{alpha:g}" for alpha in alphas)),
+            (
+                ("best lr", *(f"{lr:g}" for lr in lrs.values())),
+                ("its accuracy", *(f"{means[lr, alpha]:.2f}" for alpha, lr in lrs.items())),
+                (f"at lr {first:g}", *(f"{means[first, alpha]:.2f}" for alpha in alphas)),
+            ),
+            (f"Best alpha of each lr: {best}.", f"Means of {self.seeds} seeds."),
+            words=1,
+        )
+
+    def claim(self) -> Claim:
+        """Algorithm 4's way through the grid, without its noise, against the best of the grid."""
+        smallest = self.alphas[0]
+        lr = self.best_lr(smallest)
+        alpha, (top_lr, top_alpha) = self.best_alpha(lr), self.best()
+        found, best, noise = self.means[lr, alpha], self.means[top_lr, top_alpha], self.noise()
+        loss = best - found
+        reach = 2 * math.sqrt(2) * noise  # two standard errors of a difference of two means
+        verdict: Verdict = "holds" if loss + reach <= NEAR else "not contradicted"
+        return Claim(
+            f"lr and alpha can be tuned one after the other ({self.name})",
+            "does not hold" if loss > reach else verdict,
+            f"lr {lr:g} is best at alpha {smallest:g}; with its best alpha, {alpha:g}, it has"
+            f" {found:.2f} %; the best of all {best:.2f} % (lr {top_lr:g}, alpha {top_alpha:g})."
+            f" Lost: {loss:.2f} %; the standard error of a mean is {noise:.2f} %",
+        )

@@ -1,79 +1,280 @@
 """Table 1 and Figure 5: tuned FixNorm against BO + weight decay, at equal data, model and epochs.
 
-Each search is repeated, with other seeds for everything. A search's own best score is the best of
-many and so too good: its winner is trained again with seeds that no search has seen, the same for
-both methods.
+Each search is repeated, with other seeds for everything. Its winner is trained again with seeds
+that no search has seen, the same for both methods.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, ClassVar, Literal, Self
 
-from fixnorm.evidence.lab import Lab
-from fixnorm.evidence.scales import Scale
-from fixnorm.evidence.searches import Searched, algorithm4, bayesian
-from fixnorm.evidence.setting import Setting
-from fixnorm.methods import MethodName
+from matplotlib.axes import Axes
+from pydantic import Field, model_validator
 
-__all__ = ["FRESH", "retrained", "table1"]
+from fixnorm.evidence.experiment import (
+    Claim,
+    DrawnExperiment,
+    Exhibit,
+    NotNegative,
+    Scores,
+    at_least,
+    need,
+    same_number,
+)
+from fixnorm.evidence.panels import COLOURS, Line, Row, dots, lines
+from fixnorm.evidence.scales import Scale, Workload
+from fixnorm.evidence.searches import (
+    Step,
+    Winner,
+    fresh_scores,
+    tuned_fixnorm,
+    tuned_weight_decay,
+)
+from fixnorm.evidence.trainings import Trainings
+from fixnorm.report.drawing import Drawing, Panel
+from fixnorm.report.statistics import Mean, mean_of, paired
+from fixnorm.report.style import PAPER, EndLabel, breadth, dress, end_labels, room
+from fixnorm.report.tables import TextTable
+from fixnorm.training.bounded import Name, Percent, Positive, Slug
+from fixnorm.training.checked import Part
 
-FRESH = 100
-"""The first of the seeds that no search uses."""
+__all__ = ["RepeatedSearch", "Table1", "fresh_difference", "so_far"]
 
-
-def table1(lab: Lab, scale: Scale) -> dict[str, Any]:
-    """All searches of all settings, their winners, and the reference as it stands."""
-    parts = [
-        partial(_setting, lab, setting, budget, scale)
-        for setting, budget in zip(scale.table1, scale.budgets, strict=True)
-    ]
-    return {"settings": lab.each(parts)}
-
-
-def _setting(lab: Lab, setting: Setting, budget: int, scale: Scale) -> dict[str, Any]:
-    def fixnorm(seed: int) -> dict[str, Any]:
-        found = algorithm4(lab, setting, seed=seed)
-        return _told("fixnorm", found, retrained(lab, setting, "fixnorm", scale, found))
-
-    def weight_decay(seed: int) -> dict[str, Any]:
-        found = bayesian(lab, setting, seed=seed, budget=budget)
-        return _told("weight-decay", found, retrained(lab, setting, "weight-decay", scale, found))
-
-    def reference() -> list[float]:
-        return retrained(lab, setting, "weight-decay", scale)
-
-    seeds = range(scale.searches)
-    parts: list[Any] = [partial(weight_decay, s) for s in seeds]
-    parts += [partial(fixnorm, s) for s in seeds]
-    *searches, scores = lab.each([*parts, reference])
-    recipe = setting.recipe_for("weight-decay")
-    return {
-        "setting": setting.name,
-        "recipe": setting.recipe,
-        "metric": setting.metric.label,
-        "paper": setting.recipe_for("fixnorm").paper_score,
-        "searches": searches,
-        "reference": {"lr": recipe.lr, "weight_decay": recipe.weight_decay, "scores": scores},
-    }
+_NAMES = {"fixnorm": "tuned FixNorm", "weight-decay": "BO + weight decay"}
+_HEIGHT = 225.0
+_SHADES = ("#0072b2", "#3f9fd8", "#7d6aa8")
 
 
-def retrained(
-    lab: Lab,
-    setting: Setting,
-    method: MethodName,
-    scale: Scale,
-    found: Searched | None = None,
-    **more: Any,
-) -> list[float]:
-    """Scores of the winner, or of the recipe as it stands, with fresh seeds; 0 if it diverged."""
-    numbers = {} if found is None else found.winner
-    seeds = range(FRESH, FRESH + scale.seeds)
-    return [
-        one.counted
-        for one in lab.all(setting.training(method, seed=seed, **numbers, **more) for seed in seeds)
-    ]
+class _Method(Part):
+    method: Literal["fixnorm", "weight-decay"]
 
 
-def _told(method: MethodName, found: Searched, scores: list[float]) -> dict[str, Any]:
-    return {"method": method, **found.to_dict(), "scores": scores}
+class RepeatedSearch(Winner, _Method):
+    """One of the searches of a workload; its method comes first in the file."""
+
+    @model_validator(mode="after")
+    def _found_something(self) -> Self:
+        need(any(step.score is not None for step in self.tried), "tried has no score")
+        return self
+
+
+Searches = Mapping[str, Sequence[RepeatedSearch]]
+
+
+class Reference(Part):
+    """The recipe as it stands."""
+
+    lr: Positive
+    weight_decay: NotNegative
+    scores: Scores
+
+
+class Comparison(Part):
+    """All searches of one workload."""
+
+    setting: Name
+    recipe: Slug
+    metric: Name
+    paper: Percent | None
+    searches: tuple[RepeatedSearch, ...]
+    reference: Reference
+
+    @model_validator(mode="after")
+    def _in_pairs(self) -> Self:
+        counts = [len(searches) for searches in self.by_method().values()]
+        same_number(counts, "searches should be as many of fixnorm as of weight-decay")
+        need(all(counts), "searches should not be empty")
+        return self
+
+    def by_method(self) -> dict[str, list[RepeatedSearch]]:
+        return {method: [s for s in self.searches if s.method == method] for method in _NAMES}
+
+    @classmethod
+    def train(cls, trainings: Trainings, workload: Workload, budget: int, scale: Scale) -> Self:
+        def decayed(seed: int) -> RepeatedSearch:
+            won = tuned_weight_decay(trainings, workload, scale, seed=seed, budget=budget)
+            return RepeatedSearch.model_validate({"method": "weight-decay", **dict(won)})
+
+        def fixed(seed: int) -> RepeatedSearch:
+            won = tuned_fixnorm(trainings, workload, scale, seed=seed)
+            return RepeatedSearch.model_validate({"method": "fixnorm", **dict(won)})
+
+        seeds = range(scale.searches)
+        parts = [partial(search, seed) for search in (decayed, fixed) for seed in seeds]
+        searches, reference = trainings.both(
+            lambda: trainings.each(parts),
+            lambda: fresh_scores(trainings, workload, "weight-decay", scale),
+        )
+        recipe = workload.recipe_for("weight-decay")
+        return cls(
+            setting=workload.name,
+            recipe=workload.recipe,
+            metric=workload.metric.label,
+            paper=workload.recipe_for("fixnorm").paper_score,
+            searches=tuple(searches),
+            reference=Reference(lr=recipe.lr, weight_decay=recipe.weight_decay, scores=reference),
+        )
+
+    def show(self) -> Exhibit:
+        by_method, reference = self.by_method(), self.reference
+        difference = fresh_difference(by_method["fixnorm"], by_method["weight-decay"])
+        costs = {m: mean_of([s.cost for s in found]) for m, found in by_method.items()}
+        rows = [
+            (
+                _NAMES[method],
+                search.numbers(),
+                f"{search.cost:g}",
+                f"{search.score:.2f}",
+                mean_of(search.scores).spread(),
+            )
+            for method, found in by_method.items()
+            for search in found
+        ]
+        numbers = f"lr {reference.lr:g}, λ {reference.weight_decay:g}"
+        rows.append(("reference", numbers, "0", "–", mean_of(reference.scores).spread()))
+        paper = "" if self.paper is None else f" The paper has {self.paper:.2f} %."
+        table = TextTable(
+            f"{self.setting}: each search, and its winner trained anew",
+            ("search", "winner", "cost (T_max)", "as found", "trained anew"),
+            tuple(rows),
+            (
+                "As found: the best score of the search, the best of many and so too good. Trained"
+                f" anew: {len(reference.scores)} seeds that no search has seen, the same for all"
+                f" (mean ± standard deviation).{paper}",
+                "FixNorm − BO + weight decay, winners trained anew, paired by search:"
+                f" {difference.interval()} % (95 %)",
+            ),
+        )
+        claim = Claim(
+            "Tuned FixNorm is at least as good as BO + weight decay, at less cost"
+            f" ({self.setting})",
+            at_least(difference),
+            f"{difference.interval()} %, at {costs['fixnorm'].mean:.1f} against"
+            f" {costs['weight-decay'].mean:.0f} T_max",
+        )
+        return Exhibit((self._progress(), self._rounds()), (table,), (claim,))
+
+    def _progress(self) -> Drawing:
+        by_method = self.by_method()
+        title = f"{self.setting}: best so far"
+        panel = Panel(
+            title,
+            partial(_draw_progress, by_method=by_method, title=title, y=self.metric),
+            width=380,
+            height=_HEIGHT,
+            left=42,
+            right=max(breadth(name) for name in _NAMES.values()),
+        )
+        rows = [
+            Row(f"{_NAMES[m]}, search {k + 1}", search.scores, COLOURS[m])
+            for m, found in by_method.items()
+            for k, search in enumerate(found)
+        ]
+        rows.append(Row("reference", self.reference.scores, COLOURS["wn-fc"]))
+        anew = dots(
+            "The winners, trained anew with other seeds",
+            rows,
+            x=self.metric,
+            width=380,
+            least_height=_HEIGHT,
+        )
+        return Drawing(
+            f"fig5-{self.recipe}",
+            "Figure 5, left",
+            "Left: the best score that each search has seen, against what it has spent."
+            " Right: its winner with seeds that it has not seen.",
+            (panel, anew),
+        )
+
+    def _rounds(self) -> Drawing:
+        """The rounds of Algorithm 4: a line for each repetition of the search."""
+        searches = self.by_method()["fixnorm"]
+        rounds = list(dict.fromkeys(step.round for s in searches for step in s.tried))
+        panels = []
+        for place, name in enumerate(rounds):
+            before = rounds[max(place - 1, 0) : place]
+            axis = "second" if name.startswith("alpha") else "lr"
+            curves = []
+            for k, search in enumerate(searches):
+                steps = [s for s in search.tried if s.round == name]
+                if axis == "second" and steps:  # the first alpha was trained in the round before
+                    steps += [s for s in search.tried if s.round in before and s.lr == steps[0].lr]
+                steps.sort(key=lambda s: getattr(s, axis))
+                places, scores = [getattr(s, axis) for s in steps], [s.score for s in steps]
+                shade = _SHADES[k % len(_SHADES)]
+                curves.append(Line(f"search {k + 1}", shade, places, [scores], dots=True))
+            x = "alpha" if axis == "second" else "learning rate"
+            panels.append(lines(f"FixNorm, {name}", curves, x=x, y=self.metric, log=True))
+        return Drawing(
+            f"fig5-{self.recipe}-details",
+            "Figure 5, middle and right",
+            "The rounds of Algorithm 4, of each repetition of the search.",
+            tuple(panels),
+            columns=3,
+        )
+
+
+class Table1(DrawnExperiment):
+    """All searches of all workloads, their winners, and the reference as it stands."""
+
+    title: ClassVar = "Table 1, Figure 5: tuned FixNorm against BO + weight decay"
+
+    settings: Annotated[tuple[Comparison, ...], Field(min_length=1)]
+
+    @classmethod
+    def train(cls, trainings: Trainings, scale: Scale) -> Self:
+        parts = [
+            partial(Comparison.train, trainings, workload, budget, scale)
+            for workload, budget in zip(scale.table1, scale.budgets, strict=True)
+        ]
+        return cls(settings=tuple(trainings.each(parts)))
+
+    def show(self) -> Exhibit:
+        parts = [comparison.show() for comparison in self.settings]
+        return Exhibit(
+            tuple(drawing for part in parts for drawing in part.drawings),
+            tuple(table for part in parts for table in part.tables),
+            tuple(claim for part in parts for claim in part.claims),
+        )
+
+
+def fresh_difference(ours: Sequence[Winner], theirs: Sequence[Winner]) -> Mean:
+    """Of the means over fresh seeds, paired by search."""
+    return paired(
+        [statistics.fmean(search.scores) for search in ours],
+        [statistics.fmean(search.scores) for search in theirs],
+    )
+
+
+def so_far(tried: Sequence[Step]) -> list[tuple[float, float]]:
+    """Cost and best score after each training, from the first that has a score."""
+    curve: list[tuple[float, float]] = []
+    spent, best = 0.0, -math.inf
+    for step in tried:
+        spent += 0.0 if step.free else step.fraction
+        best = max(best, -math.inf if step.score is None else step.score)
+        if best > -math.inf:
+            curve.append((spent, best))
+    return curve
+
+
+def _draw_progress(ax: Axes, *, by_method: Searches, title: str, y: str) -> None:
+    ends, values = [], []
+    for method, found in by_method.items():
+        colour = COLOURS[method]
+        curves = [so_far(search.tried) for search in found]
+        for curve in curves:
+            costs, scores = [cost for cost, _ in curve], [score for _, score in curve]
+            ax.step(costs, scores, where="post", color=colour, lw=0.8, alpha=0.5)
+            ax.plot(*curve[-1], marker="o", ms=4, mfc=colour, mec=PAPER, mew=0.8)
+            values += [score for cost, score in curve if cost >= 3]
+        end = statistics.fmean(curve[-1][1] for curve in curves)
+        ends.append(EndLabel(end, _NAMES[method], colour))
+    ax.set_xlim(0, None)
+    room(ax, values, below=0.06, above=0.1)
+    dress(ax, title=title, x="cost (T_max)", y=y)
+    end_labels(ax, ends, height=_HEIGHT - 52)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.strategies import STRATEGIES, Entry
-from fixnorm.evidence.replay.trace import Trace
+from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, Trace
 from fixnorm.report.statistics import Mean, paired
-from fixnorm.tuning.strategies import PLANS
+from fixnorm.tuning.plans import PLANS
 
-__all__ = ["NEAR", "Moment", "SettingResult", "Spread", "Summary", "quantile"]
+__all__ = ["NEAR", "Moment", "Spread", "Summary", "WorkloadResult", "quantile"]
 
 NEAR = 0.3
 """A difference in accuracy (percent) that does not matter."""
@@ -37,7 +35,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of some values."""
         return cls(statistics.fmean(values), statistics.median(values), quantile(values, 0.9))
 
 
@@ -87,15 +84,18 @@ class Summary:
         return [s.accuracy for s in steps] if len(steps) == len(self.traces) else None
 
     def _moment(self, cost: float, accuracies: Sequence[float]) -> Moment:
-        best = self.entry.landscape.best.accuracy
-        # Interpolation of equal numbers may round up.
-        regrets = [max(best - accuracy, 0.0) for accuracy in accuracies]
+        regrets = self.regrets(accuracies)
         return Moment(cost, statistics.fmean(accuracies), Spread.of(regrets))
+
+    def regrets(self, accuracies: Sequence[float]) -> list[float]:
+        """Below the best of its landscape; interpolation of equal numbers may round up."""
+        best = self.entry.landscape.best.accuracy
+        return [max(best - accuracy, 0.0) for accuracy in accuracies]
 
 
 @dataclass(frozen=True)
-class SettingResult:
-    """One setting: its landscapes, and all strategies on them."""
+class WorkloadResult:
+    """The landscapes of one workload, and all strategies on them."""
 
     name: str
     landscapes: tuple[Landscape, ...]
@@ -103,7 +103,7 @@ class SettingResult:
 
     @property
     def best(self) -> float:
-        """Of both landscapes."""
+        """The best accuracy of both landscapes."""
         return max(landscape.best.accuracy for landscape in self.landscapes)
 
     @cached_property
@@ -141,8 +141,8 @@ class SettingResult:
             return None
         return paired(ours, [trace.end.accuracy for trace in self.paper.traces])
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, for programs."""
+    def to_dict(self) -> dict[str, object]:
+        """As ``replay.json`` has it."""
         return {
             "name": self.name,
             "best": self.best,
@@ -150,7 +150,7 @@ class SettingResult:
             "strategies": [self._summary(summary) for summary in self.summaries],
         }
 
-    def _summary(self, summary: Summary) -> dict[str, Any]:
+    def _summary(self, summary: Summary) -> dict[str, object]:
         entry, traces = summary.entry, summary.traces
         return {
             "strategy": entry.strategy,
@@ -174,7 +174,7 @@ class SettingResult:
                 for name, cost in self.plan_costs.items()
                 for moment in [summary.at(cost)]
             },
-            "curve": _columns([{"cost": m.cost, **_flat(m)} for m in summary.curve]),
+            "curve": _columns([_flat(moment) for moment in summary.curve]),
             "replays": _columns(
                 [
                     {
@@ -198,16 +198,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def _moment(moment: Moment) -> dict[str, Any]:
-    regret = moment.regret
-    return {
-        "accuracy": round(moment.accuracy, 4),
-        "regret": {
-            "mean": round(regret.mean, 4),
-            "median": round(regret.median, 4),
-            "q90": round(regret.q90, 4),
-        },
-    }
+def _moment(moment: Moment) -> dict[str, object]:
+    regret = {name: round(value, 4) for name, value in asdict(moment.regret).items()}
+    return {"accuracy": round(moment.accuracy, 4), "regret": regret}
 
 
 def _difference(mean: Mean | None) -> dict[str, float | None] | None:
@@ -215,16 +208,15 @@ def _difference(mean: Mean | None) -> dict[str, float | None] | None:
 
 
 def _flat(moment: Moment) -> dict[str, float]:
-    said = _moment(moment)
-    regret = {f"regret_{name}": value for name, value in said["regret"].items()}
-    return {"accuracy": said["accuracy"], **regret}
+    regret = {f"regret_{name}": round(value, 4) for name, value in asdict(moment.regret).items()}
+    return {"cost": moment.cost, "accuracy": round(moment.accuracy, 4), **regret}
 
 
 def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def _landscape(landscape: Landscape) -> dict[str, Any]:
+def _landscape(landscape: Landscape) -> dict[str, object]:
     best = landscape.best
     return {
         "axis": landscape.axis,

@@ -1,26 +1,37 @@
-"""What segmenters and detectors have in common: a length in iterations, a pretrained backbone."""
+"""What segmenters and detectors have in common: a length in iterations, a pretrained backbone, a
+convolution as their head, pictures of what they find."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
+import torch
+from PIL import Image
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from fixnorm.data import DataError, DenseSettings, Progress
+from fixnorm.data import DataError, DenseFields, DenseSettings, Progress
 from fixnorm.models.backbones import load_backbone
-from fixnorm.training.recipe import Recipe, Timetable
+from fixnorm.system.extras import needs
+from fixnorm.training.recipe import Recipe
+from fixnorm.training.schedule import Timetable
 from fixnorm.training.tasks.task import D, Task
 
-__all__ = ["DenseRecipe", "DenseTask"]
+__all__ = ["DenseRecipe", "DenseTask", "enlargement", "patches", "side_by_side"]
+
+_GAP = 6
+_LEAST = 320
+"""Pixels of width below which a picture is enlarged, so that names can be read."""
 
 
-class DenseRecipe(Recipe):
+class DenseRecipe(DenseFields, Recipe, frozen=True):
     """A training whose length is counted in iterations."""
 
     lr_range: ClassVar[tuple[float, float]] = (0.005, 0.1)
@@ -32,9 +43,6 @@ class DenseRecipe(Recipe):
     of torch), ``pretrained`` for the model library's own, none for random ones."""
     sync_norms: bool = False
     """Batch statistics over all GPUs, for batches of one or two images a GPU."""
-    train_images: int | None = Field(default=None, ge=1)
-    """Train on the first n images only; none: on all."""
-    val_images: int | None = Field(default=None, ge=1)
 
     nesterov: bool = False
     iterations: int = Field(ge=1)
@@ -54,13 +62,17 @@ class DenseRecipe(Recipe):
             )
         return self
 
+    @model_validator(mode="after")
+    def _images_can_be_made(self) -> Self:
+        self.data_settings()
+        return self
+
     @abstractmethod
     def data_settings(self, *, skip_broken: bool = False) -> DenseSettings:
         """What the data package needs to know."""
 
     @property
     def length(self) -> int:
-        """T_max in iterations."""
         return self.iterations
 
     def of_length(self, length: int) -> dict[str, Any]:
@@ -71,11 +83,9 @@ class DenseRecipe(Recipe):
         }
 
     def rows(self) -> int:
-        """One an evaluation."""
         return math.ceil(self.iterations / self.eval_every)
 
     def timetable(self, steps_per_epoch: int) -> Timetable:
-        """An iteration is a step."""
         return Timetable(
             steps=self.iterations,
             warmup=self.warmup_iterations,
@@ -90,43 +100,64 @@ X = TypeVar("X", bound=DenseRecipe)
 class DenseTask(Task[X, D]):
     """How their data is opened and their backbone loaded."""
 
+    opener: ClassVar[Callable[..., Any]]
+    """Called with the folder, settings, seed and progress."""
     package: ClassVar[str]
     """What the metric needs."""
-
-    @abstractmethod
-    def opened(
-        self, root: Path, settings: DenseSettings, *, seed: int, progress: Progress | None = None
-    ) -> D:
-        """The data, with these settings."""
 
     def open(
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None
     ) -> D:
-        """A set in its official layout."""
         if importlib.util.find_spec(self.package) is None:  # or the first evaluation would fail
-            raise ValueError(
-                f"{self.recipe.task} needs {self.package}: pip install 'fixnorm[dense]'"
-            )
-        settings = self.recipe.data_settings(skip_broken=skip_broken)
-        return self.opened(self._given(root), settings, seed=self.recipe.seed, progress=progress)
+            raise ValueError(needs(self.recipe.task, self.package, "dense"))
+        return self._opened(root, self.recipe.data_settings(skip_broken=skip_broken), progress)
 
     def training_images(self, root: Path | None) -> int:
-        """Counted without decoding."""
-        settings = replace(self.recipe.data_settings(), in_memory=False, workers=0)
-        data = self.opened(self._given(root), settings, seed=self.recipe.seed)
+        data = self._opened(root, replace(self.recipe.data_settings(), in_memory=False, workers=0))
         data.close()
         return len(data.train)
 
-    def _given(self, root: Path | None) -> Path:
+    def _opened(
+        self, root: Path | None, settings: DenseSettings, progress: Progress | None = None
+    ) -> D:
         if root is None:
             name = self.recipe.data
             raise DataError(f"{name} needs a folder: give the one that holds its files")
-        return root
-
-    def check(self, data: D) -> None:
-        """Nothing to refuse: one class is enough, it is told from the background."""
+        data: D = self.opener(root, settings=settings, seed=self.recipe.seed, progress=progress)
+        return data
 
     def prepare(self, model: nn.Module, data: D) -> None:
-        """Load the backbone's weights."""
         if self.recipe.backbone_weights is not None:
             load_backbone(model, self.recipe.model, self.recipe.backbone_weights)
+
+
+def patches(maps: Tensor, conv: nn.Conv2d, image: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """What the conv multiplies with its flattened weight at these positions: (n, d·kh·kw)."""
+    if isinstance(conv.padding, str) or conv.groups != 1:
+        raise ValueError(f"a head of padding {conv.padding!r} and {conv.groups} groups has no MCBR")
+    kernel, stride, dilation = conv.kernel_size, conv.stride, conv.dilation
+    down, right = conv.padding
+    padded = F.pad(maps, (right, right, down, down))
+    found = [
+        padded[image, :, row * stride[0] + i * dilation[0], column * stride[1] + j * dilation[1]]
+        for i in range(kernel[0])
+        for j in range(kernel[1])
+    ]
+    return torch.stack(found, dim=2).flatten(1).float()
+
+
+def side_by_side(pictures: list[Tensor]) -> Image.Image:
+    """Pictures (3, H, W) in 0..1 from left to right, with a gap between."""
+    factor = enlargement(pictures[0])
+    height = pictures[0].shape[1]
+    white = torch.ones(3, height, _GAP)
+    row = [part for picture in pictures for part in (white, picture)][1:]
+    pixels = torch.cat(row, dim=2)
+    pixels = pixels.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+    array = (pixels.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    return Image.fromarray(array)
+
+
+def enlargement(image: Tensor) -> int:
+    """The whole factor that makes the picture wide enough."""
+    return max(1, -(-_LEAST // image.shape[2]))
