@@ -434,7 +434,8 @@ class Trained:
         self.seen += 1
         memory = min(self.seen, self.side.memory) if self.side.memory else self.seen
         self.mean += (square - self.mean) / memory
-        return self.side.lr * radius**2 / (self.total**self.side.exponent * math.sqrt(self.mean))
+        longest: float = self.total**self.side.exponent
+        return self.side.lr * radius**2 / (longest * math.sqrt(self.mean))
 
     def accuracy(self, images: Images, seed: int) -> float:
         """On all validation images, in percent."""

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 import fixnorm
 from fixnorm import reference
+from fixnorm.sphere_rule import C
 
 LR, MU, STEPS = 0.05, 0.9, 50
 
@@ -81,10 +82,13 @@ def compare(
     nesterov: bool,
     hooked: bool,
     dtype: torch.dtype,
+    auto: bool = False,
 ) -> None:
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5}[dtype]
-    optimizer = torch.optim.SGD(groups, lr=LR, momentum=MU, nesterov=nesterov)
-    if hooked:
+    optimizer = torch.optim.SGD(groups, lr=1.0 if auto else LR, momentum=MU, nesterov=nesterov)
+    if auto:
+        fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    elif hooked:
         fixnorm.attach(optimizer)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, eta)
     parameters = dict(model.named_parameters())
@@ -174,8 +178,9 @@ def test_algorithm_1_wn_fc(dtype: torch.dtype, nesterov: bool) -> None:
     compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype)
 
 
+@pytest.mark.parametrize("auto", [False, True])
 @pytest.mark.parametrize(("dtype", "nesterov"), CASES)
-def test_algorithm_1_fixnorm_fc(dtype: torch.dtype, nesterov: bool) -> None:
+def test_algorithm_1_fixnorm_fc(dtype: torch.dtype, nesterov: bool, auto: bool) -> None:
     alpha = 0.6  # g starts at 0.58·√C and meets the cap on the way
     model, batches = make(dtype)
     fixnorm.convert(model, alpha=alpha, sample=torch.randn(4, 2, 8, 8))
@@ -187,12 +192,12 @@ def test_algorithm_1_fixnorm_fc(dtype: torch.dtype, nesterov: bool) -> None:
         batches,
         head="fc",
         alpha=alpha,
-        lr=LR,
+        lr=reference.SphereRule(C, STEPS) if auto else LR,
         eta=eta,
         mu=MU,
         conv=CONV,
         nesterov=nesterov,
     )
     groups = fixnorm.param_groups(model)
-    compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype)
-    assert model.fc.g.item() >= model.fc.cap
+    compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype, auto=auto)
+    assert auto or model.fc.g.item() >= model.fc.cap

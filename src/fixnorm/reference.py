@@ -11,13 +11,14 @@ and ``HEAD.g`` (WN-FC and FixNorm-FC); ``features(W, x)`` computes what comes be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, NotRequired, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "SphereRule",
     "State",
     "algorithm_1",
     "algorithm_1_fixnorm_fc",
@@ -35,10 +36,22 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Batches = Iterable[tuple[Tensor, Tensor]]
 
 
+class SphereRule(NamedTuple):
+    """A learning rate that is not given but follows from the sphere (our addition)."""
+
+    c: float
+    T: int
+
+    def lr(self, R: Tensor, gradients: Sequence[Iterable[Tensor]]) -> Tensor:
+        """lr_t = c · R² / √(T · mean_{s≤t} ‖R·∇L_s‖²), of the gradients up to now."""
+        squares = [norm(R * g for g in dL) ** 2 for dL in gradients]
+        return self.c * R**2 / torch.sqrt(self.T * torch.stack(squares).mean())
+
+
 class Momentum(TypedDict):
     """What every algorithm says of its steps: V ← μV + ∇L, W ← W − lr·η_t·V."""
 
-    lr: float
+    lr: float | SphereRule
     eta: Callable[[int], float]
     mu: float
     nesterov: NotRequired[bool]
@@ -170,7 +183,7 @@ def _train(
     batches: Batches,
     *,
     fixed: Collection[str],
-    lr: float,
+    lr: float | SphereRule,
     eta: Callable[[int], float],
     mu: float,
     nesterov: bool = False,
@@ -178,15 +191,18 @@ def _train(
     """The loop of Algorithm 1, its line numbers on the right."""
     V = {name: torch.zeros_like(w) for name, w in W.items()}
     norm_0 = norm(W[name].detach() for name in fixed)
+    gradients: list[list[Tensor]] = []
     for t, (x, y) in enumerate(batches):  # 1, 2
         W = {name: w.detach().requires_grad_() for name, w in W.items()}
         L = objective(W, x, y)  # 3
         dL = dict(zip(W, torch.autograd.grad(L, list(W.values())), strict=True))
         with torch.no_grad():
             V = {name: mu * V[name] + dL[name] for name in W}  # 4
+            gradients.append([dL[name] for name in fixed])
+            lr_t = lr.lr(norm_0, gradients) if isinstance(lr, SphereRule) else lr
             eta_t = eta(t)  # 5
             step = {n: dL[n] + mu * V[n] if nesterov else V[n] for n in W}
-            W = {name: w - lr * eta_t * step[name] for name, w in W.items()}  # 6
+            W = {name: w - lr_t * eta_t * step[name] for name, w in W.items()}  # 6
             norm_t = norm(W[name] for name in fixed)
             W |= {name: W[name] / norm_t * norm_0 for name in fixed}  # 7
         yield State(W, V)
