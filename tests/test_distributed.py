@@ -36,7 +36,15 @@ def make() -> GroupNet:
 
 def optimizer_for(model: nn.Module, scope: Any = "global") -> torch.optim.Optimizer:
     groups = fixnorm.param_groups(model, scope=scope)
-    return torch.optim.SGD(groups, lr=0.3, momentum=0.9, nesterov=True, foreach=False)
+    lr = 0.3 if scope == "global" else 1.0
+    return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, foreach=False)
+
+
+def attach(optimizer: torch.optim.Optimizer, scope: str, **options: Any) -> fixnorm.Handle:
+    """The scope ``"layer"`` goes with a learning rate that follows from all gradients."""
+    if scope == "global":
+        return fixnorm.attach(optimizer, **options)
+    return fixnorm.attach(optimizer, lr="auto", steps=2 * STEPS, **options)
 
 
 def train(
@@ -75,7 +83,7 @@ def _ddp(rank: int, results: Path, scope: str) -> None:
     model = make()
     wrapped = nn.parallel.DistributedDataParallel(model)
     optimizer = optimizer_for(wrapped, scope)
-    fixnorm.attach(optimizer)
+    attach(optimizer, scope)
     train(wrapped, optimizer, rank=rank, world=WORLD)
     torch.save(full(wrapped), results / f"{rank}.pt")
 
@@ -89,7 +97,7 @@ def _fsdp(rank: int, results: Path, scope: str) -> None:
     sizes = [p.to_local().shape[0] for p in (model.conv1.weight, model.gate.weight)]
     assert sizes == ([4, 1] if rank == 0 else [3, 0])
     optimizer = optimizer_for(model, scope)
-    handle = fixnorm.attach(optimizer, angle_every=1)
+    handle = attach(optimizer, scope, angle_every=1)
     train(model, optimizer, rank=rank, world=WORLD)
     torch.save(full(model), results / f"{rank}.pt")
     torch.save(handle.figures().to_dict(), results / f"figures{rank}.pt")
@@ -107,7 +115,7 @@ def _mixed(rank: int, results: Path, scope: str) -> None:
     model = make()
     fully_shard(model.conv2, mesh=mesh)
     optimizer = optimizer_for(model, scope)
-    fixnorm.attach(optimizer)
+    attach(optimizer, scope)
     kinds = {type(p.data) for p in optimizer.param_groups[0]["params"]}
     assert len(kinds) == (2 if scope == "global" else 1)
     for i, (x, y) in enumerate(learnable_batches(STEPS)):  # plain weights: all on every rank
@@ -123,7 +131,7 @@ def _hybrid(rank: int, results: Path, scope: str) -> None:
     model = make()
     fully_shard(model, mesh=mesh)
     optimizer = optimizer_for(model, scope)
-    fixnorm.attach(optimizer)
+    attach(optimizer, scope)
     train(model, optimizer, rank=rank, world=WORLD)
     torch.save(full(model), results / f"{rank}.pt")
 
@@ -140,7 +148,7 @@ def _checkpoint(rank: int, results: Path, scope: str) -> None:
                     p.mul_(1.5)
         fully_shard(model, mesh=mesh)
         optimizer = optimizer_for(model, scope)
-        fixnorm.attach(optimizer)
+        attach(optimizer, scope)
         pairs.append((model, optimizer))
     saved, resumed = pairs
     train(*saved, rank=rank, world=WORLD)
@@ -182,7 +190,7 @@ def run(job: str, folder: Path, scope: str) -> list[dict[str, Tensor]]:
 def one_process(scope: str) -> tuple[dict[str, Tensor], Figures]:
     model = make()
     optimizer = optimizer_for(model, scope)
-    handle = fixnorm.attach(optimizer, angle_every=1)
+    handle = attach(optimizer, scope, angle_every=1)
     before = true_norm(optimizer.param_groups[0]["params"])
     train(model, optimizer)
     assert true_norm(optimizer.param_groups[0]["params"]) == pytest.approx(before, rel=1e-6)
@@ -216,6 +224,7 @@ def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> No
 
 
 @pytest.mark.tried("Features of torch", "`torch.distributed.checkpoint`", "works")
-def test_sharded_checkpoint_keeps_the_target(tmp_path: Path) -> None:
-    first, second = run("checkpoint", tmp_path, "global")
+@pytest.mark.parametrize("scope", ["global", "layer"])
+def test_sharded_checkpoint_keeps_the_target(tmp_path: Path, scope: str) -> None:
+    first, second = run("checkpoint", tmp_path, scope)
     assert all(torch.equal(first[name], second[name]) for name in first)
