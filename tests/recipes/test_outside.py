@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixnorm import recipes
-from fixnorm.training import changed
+from fixnorm.training import changed, tasks
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import differences
 from fixnorm.training.tasks import (
@@ -109,6 +109,15 @@ def parity(method):
         warmup_epochs=0, batch_size=128, workers=0,
     )
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_task_stays_known() -> Iterator[None]:
+    known = [(names, set(names)) for names in (tasks._TASKS, tasks.METRICS)]
+    yield
+    for names, before in known:
+        for name in names.keys() - before:
+            del names[name]
 
 
 @pytest.fixture
@@ -264,17 +273,12 @@ def test_the_recipe_that_contributing_shows(
 def test_the_task_that_contributing_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shown_task.py").write_text(shown("A task"))
     monkeypatch.syspath_prepend(tmp_path)
-    try:
-        import shown_task  # type: ignore[import-not-found]
+    import shown_task  # type: ignore[import-not-found]
 
-        assert not shown_task.Depth.__abstractmethods__  # it shows all that a task must say
-        assert set(vars(shown_task.Depth)) >= Task.__abstractmethods__
-        recipe = shown_task.DepthRecipe(
-            name="depth", model="resnet8", data="digits", lr=1.0, alpha=1.0, batch_size=8, epochs=9
-        )
-        assert type(task_of(recipe)) is shown_task.Depth
-        assert recipe_from_dict(recipe.to_dict()) == recipe
-    finally:
-        from fixnorm.training import tasks
-
-        del tasks._TASKS["depth"], tasks.METRICS["depth"]
+    assert not shown_task.Depth.__abstractmethods__  # it shows all that a task must say
+    assert set(vars(shown_task.Depth)) >= Task.__abstractmethods__
+    recipe = shown_task.DepthRecipe(
+        name="depth", model="resnet8", data="digits", lr=1.0, alpha=1.0, batch_size=8, epochs=9
+    )
+    assert type(task_of(recipe)) is shown_task.Depth
+    assert recipe_from_dict(recipe.to_dict()) == recipe

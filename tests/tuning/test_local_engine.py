@@ -70,7 +70,7 @@ class Heard:
         pass
 
 
-def searched(tmp_path: Path, program: str) -> tuple[StudyRecord, Heard]:
+def searched(tmp_path: Path, program: str, *, workers: int = 2) -> tuple[StudyRecord, Heard]:
     """Two trials, lr 1 and lr 2."""
     space = SearchSpace(lr_min=0.1, lr_max=0.2, splits=2, fractions=(1.0,), alphas=(1.0,))
     runs = Programs(
@@ -85,7 +85,7 @@ def searched(tmp_path: Path, program: str) -> tuple[StudyRecord, Heard]:
         strategy=PlanStrategy(space=space), runs=runs, storage=Storage.in_folder(tmp_path)
     )
     with of_runs.owned() as search:
-        drive(search, LocalEngine(runs, workers=2), heard)
+        drive(search, LocalEngine(runs, workers=workers), heard)
         return search.ledger.record(), heard
 
 
@@ -142,7 +142,7 @@ def test_a_trial_that_cannot_write_a_byte_is_no_outcome(tmp_path: Path) -> None:
             disk.free()
             crash = f"try:\n exec({fill!r})\nexcept OSError: os._exit({code})"
             with pytest.raises(Unfinished, match=f"exit code {code}, and the disk of .* is full"):
-                searched(tmp_path, crash)
+                searched(tmp_path, crash, workers=1)  # another would find the disk full sooner
         disk.free()
         record, _ = searched(tmp_path, "finish(float(sys.argv[2]))")
     assert [t.accuracy for t in record.trials] == [0.15, 0.2]
