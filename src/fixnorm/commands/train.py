@@ -103,7 +103,7 @@ def summary(result: dict[str, Any], folder: Path) -> str:
     """What the run found, in a few lines."""
     metric = result["metric"]
     score, best = result[metric], result[f"best_{metric}"]
-    numbers = f"lr {result['lr']:g}"
+    numbers = f"lr {result['lr']}" if result["lr"] == "auto" else f"lr {result['lr']:g}"
     if result["alpha"] is not None:
         numbers += f", alpha {result['alpha']:g}"
     if result["weight_decay"]:

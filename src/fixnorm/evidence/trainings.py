@@ -58,7 +58,8 @@ class Training:
         recipe = self.recipe
         text = json.dumps([recipe.to_dict(), self.data], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return f"{recipe.name}-{recipe.method}-lr{recipe.lr:.3g}-seed{recipe.seed}-{digest}"
+        lr = recipe.lr if recipe.lr == "auto" else f"{recipe.lr:.3g}"
+        return f"{recipe.name}-{recipe.method}-lr{lr}-seed{recipe.seed}-{digest}"
 
     def settings(self) -> list[str]:
         """The ``--set`` pairs of its command."""
@@ -71,7 +72,7 @@ class Training:
             key=self.key,
             round=Round(recipe.name),
             index=0,
-            lr=recipe.lr,
+            lr=recipe.peak_lr,
             alpha=recipe.alpha,
             weight_decay=recipe.weight_decay if recipe.alpha is None else None,
             fraction=self.cost,
@@ -201,7 +202,7 @@ class Trainings:
             if found.score is None:
                 raise ValueError(
                     f"{training.key} diverged and this experiment needs all of its trainings:"
-                    f" lower the lr of its recipe, {training.recipe.lr:g}"
+                    f" lower the lr of its recipe, {training.recipe.lr}"
                 )
         return there
 

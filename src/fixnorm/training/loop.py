@@ -175,7 +175,7 @@ class Run:
     def step(self, batch: Any) -> None:
         recipe, trainee, step, times = self.recipe, self.trainee, self.state.step, self.times
         last_of_row = self._ends_row(step + 1)
-        lr = recipe.lr * multiplier(
+        lr = recipe.peak_lr * multiplier(
             step, steps=times.steps, warmup=times.warmup, schedule=recipe.schedule
         )
         for group in trainee.optimizer.param_groups:
@@ -200,7 +200,7 @@ class Run:
         self.state.note_scale()
         self.state.step += 1
         self.steps_here += 1
-        self._show(loss, lr)
+        self._show(loss)
 
     def _backward(self, whole: Part, *, risk: bool) -> Tensor:
         """Gradients of the mean loss of the batch; returns the loss of its last part."""
@@ -288,12 +288,12 @@ class Run:
             self.folder.pictures.mkdir(exist_ok=True)
             picture.save(self.folder.pictures / f"{k}.png")
 
-    def _show(self, loss: Tensor, lr: float) -> None:
+    def _show(self, loss: Tensor) -> None:
         numbers = None
         if self.view.wants_numbers():
             elapsed = max(time.monotonic() - self.state.started, 1e-9)
             speed = self.steps_here * self.recipe.batch_size / elapsed
-            numbers = {"loss": loss.item(), "lr": lr, "images_per_second": speed}
+            numbers = {"loss": loss.item(), "lr": self.trainee.lr, "images_per_second": speed}
             if self.scalars is not None:
                 self.scalars.step(self.state.step, numbers)
         self.view.step(self.state.step, numbers)

@@ -94,7 +94,7 @@ class Line:
         """The line, over all processes. No clock is in it: a resumed run writes the same."""
         trainee = self._trainee
         loss, images, right, counted, risk, risks = self._world.sum(self.state()).tolist()
-        lr = trainee.optimizer.param_groups[0]["lr"]
+        lr = trainee.lr
         norm = joint_norm(trainee.conv).item() if trainee.conv else None
         scale = trainee.head_scale()
         steps = trainee.handle.figures().groups if trainee.handle is not None else ()

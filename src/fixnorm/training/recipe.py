@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -48,8 +48,8 @@ class Recipe(BaseModel, ABC, frozen=True):
 
     # How
     method: MethodName = "fixnorm"
-    lr: float = Field(gt=0)
-    """The peak learning rate."""
+    lr: Annotated[float, Field(gt=0)] | Literal["auto"]
+    """The peak learning rate; ``"auto"``: it follows from the sphere, without a search."""
     alpha: float | None = Field(default=None, gt=0)
     """Cap of the head's scale in units of √C; method ``fixnorm`` only."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -108,6 +108,11 @@ class Recipe(BaseModel, ABC, frozen=True):
                 f"weight_decay: method {self.method!r} has none but got {self.weight_decay}; "
                 "set weight_decay=0 or method=weight-decay"
             )
+        if self.lr == "auto" and (not method.fixes or self.optimizer != "sgd"):
+            raise ValueError(
+                "lr: auto is for SGD on a sphere but got "
+                f"method={self.method}, optimizer={self.optimizer}; give a number"
+            )
         if self.ema_on_sphere and (self.ema is None or not method.fixes):
             lacks = "an average" if self.ema is None else "a norm that is kept"
             needed = "ema=0.999" if self.ema is None else "method=fixnorm"
@@ -125,6 +130,11 @@ class Recipe(BaseModel, ABC, frozen=True):
                 if isinstance(number, int | float) and not isinstance(number, bool):
                     _check_bounds(name, number)
         return self
+
+    @property
+    def peak_lr(self) -> float:
+        """What the schedule multiplies: one, where the rule of the sphere does the rest."""
+        return 1.0 if self.lr == "auto" else self.lr
 
     @property
     @abstractmethod
@@ -178,7 +188,8 @@ class Recipe(BaseModel, ABC, frozen=True):
             return cls.model_validate(values | lists)
         except ValidationError as error:
             first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
+            # of lr, pydantic adds which of its kinds it speaks of
+            field = ".".join(str(part) for part in first["loc"] if part != "constrained-float")
             message = first["msg"].removeprefix("Value error, ")
             got = f" but got {brief(first['input'])}" if field else ""
             raise ValueError(f"{field}: {message}{got}" if field else message) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
 from pydantic import ConfigDict, Field, model_validator
@@ -68,7 +68,7 @@ class RunResult(RunEnd):
     """What a finished run says of itself."""
 
     method: Name
-    lr: Positive
+    lr: Positive | Literal["auto"]
     alpha: Positive | None
     weight_decay: Real
     steps: Count

@@ -78,6 +78,15 @@ class Trainee:
     """timm's moving average of the model, where the recipe has one."""
 
     @property
+    def lr(self) -> float:
+        """The learning rate of the last step; waits for the device where it follows from it."""
+        if self.recipe.lr == "auto" and self.handle is not None:
+            groups = self.handle.figures().groups
+            return groups[0].lr if groups else 0.0
+        lr: float = self.optimizer.param_groups[0]["lr"]
+        return lr
+
+    @property
     def recipe(self) -> Recipe:
         recipe: Recipe = self.passes.task.recipe
         return recipe
@@ -159,12 +168,19 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
         model=model,
         forward=_wrapped(model, recipe, world),
         optimizer=optimizer,
-        handle=fixnorm.attach(optimizer) if METHODS[recipe.method].fixes else None,
+        handle=_attached(recipe, optimizer, data) if METHODS[recipe.method].fixes else None,
         scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         conv=[model.get_parameter(name) for name in conv_names],
         heads=tuple(task.heads(heads)),
         ema=_average(model, recipe),
     )
+
+
+def _attached(recipe: Recipe, optimizer: torch.optim.Optimizer, data: OpenSet[Any]) -> Handle:
+    if recipe.lr != "auto":
+        return fixnorm.attach(optimizer)
+    times = recipe.timetable(data.train.steps_per_epoch(recipe.batch_size))
+    return fixnorm.attach(optimizer, lr="auto", steps=times.steps)
 
 
 def _converted(
@@ -219,7 +235,7 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(
             groups,
-            lr=recipe.lr,
+            lr=recipe.peak_lr,
             momentum=recipe.momentum,
             nesterov=recipe.nesterov and recipe.momentum > 0,
         )
@@ -235,7 +251,11 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
         )
     try:
         made: torch.optim.Optimizer = create_optimizer_v2(
-            groups, opt=recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, weight_decay=0.0
+            groups,
+            opt=recipe.optimizer,
+            lr=recipe.peak_lr,
+            momentum=recipe.momentum,
+            weight_decay=0.0,
         )
     except (AssertionError, ImportError, ValueError) as error:  # timm asserts that CUDA is there
         raise ValueError(f"optimizer {recipe.optimizer!r} cannot be made here: {error}") from None

@@ -101,7 +101,7 @@ class Fig1(DrawnExperiment):
         return cls(
             setting=workload.name,
             weight_decay=recipe.weight_decay,
-            default_lr=recipe.lr,
+            default_lr=recipe.peak_lr,
             norms=tuple(
                 NormRun(
                     weight_decay=decay,

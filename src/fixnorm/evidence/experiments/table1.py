@@ -116,7 +116,9 @@ class Comparison(Part):
             metric=workload.metric.label,
             paper=workload.recipe_for("fixnorm").paper_score,
             searches=tuple(searches),
-            reference=Reference(lr=recipe.lr, weight_decay=recipe.weight_decay, scores=reference),
+            reference=Reference(
+                lr=recipe.peak_lr, weight_decay=recipe.weight_decay, scores=reference
+            ),
         )
 
     def show(self) -> Exhibit:

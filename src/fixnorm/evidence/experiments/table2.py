@@ -72,7 +72,9 @@ class Model(Part):
             paper_reference=recipe.paper_reference_score,
             tuned_weight_decay=decayed,
             tuned_fixnorm=fixed,
-            default=Scored(lr=default.lr, second=default.weight_decay, cost=0.0, scores=scores),
+            default=Scored(
+                lr=default.peak_lr, second=default.weight_decay, cost=0.0, scores=scores
+            ),
         )
 
     @model_validator(mode="after")
