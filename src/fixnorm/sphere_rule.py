@@ -29,6 +29,7 @@ from torch.optim import Optimizer
 from fixnorm.groups import TARGET
 from fixnorm.norm import local, weight_norms
 from fixnorm.spheres import Sphere
+from fixnorm.telemetry import RuleFigures
 
 __all__ = ["C", "SphereRule"]
 
@@ -81,6 +82,12 @@ class SphereRule:
         self._own[optimizer] = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor
+
+    def figures(self, optimizer: Optimizer) -> RuleFigures:
+        """Where the learning rate stands."""
+        self._arrive(optimizer)
+        state = optimizer.param_groups[0]
+        return RuleFigures(state[STEPS], state[SEEN], math.sqrt(state[MEAN]))
 
     def after(self, optimizer: Optimizer) -> None:
         """Give every group its own lr back."""

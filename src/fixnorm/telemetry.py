@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fixnorm.layers import is_capped, is_scaled, whole
 from fixnorm.norm import Rescaled, local, weight_norms
 
-__all__ = ["Figures", "GroupFigures", "HeadFigures", "WeightFigures"]
+__all__ = ["Figures", "GroupFigures", "HeadFigures", "RuleFigures", "WeightFigures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,26 @@ class HeadFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleFigures:
+    """Where the learning rate of ``lr="auto"`` comes from; that of a step is its group's ``lr``."""
+
+    steps: int
+    """T, of the whole training."""
+    seen: int
+    """Steps whose gradients are in the mean."""
+    gradient: float
+    """√(mean ‖ĝ‖²), of the gradient on the unit sphere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What ``handle.figures()`` gives: the last step's numbers by group, by weight and by head."""
 
     groups: tuple[GroupFigures, ...]
     weights: dict[str, WeightFigures]
     heads: dict[str, HeadFigures]
+    rule: RuleFigures | None = None
+    """Of ``lr="auto"``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
