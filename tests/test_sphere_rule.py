@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm import sphere_rule
+from fixnorm.integrations import scalars
 from helpers.small_nets import ResNet
 
 STEPS = 20
@@ -71,7 +72,7 @@ def plain(steps: int = 5, **options: Any) -> list[Tensor]:
 def test_it_is_the_equation(scope: str) -> None:
     model, optimizer = start(scope=scope)
     optimizer.param_groups[-1]["lr"] = 0.5  # a group's own ratio is kept
-    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)
     twin_model, twin = start(scope=scope)
     fixnorm.attach(twin)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
@@ -87,6 +88,12 @@ def test_it_is_the_equation(scope: str) -> None:
         optimizer.step()
         twin.step()
         assert [group["lr"] for group in optimizer.param_groups] == own
+        figures = handle.figures()
+        assert figures.groups[0].lr == pytest.approx(own[0] * factor, rel=1e-6)
+        assert figures.rule is not None
+        assert (figures.rule.steps, figures.rule.seen) == (STEPS, n + 1)
+        assert figures.rule.gradient == pytest.approx(math.sqrt(sum(seen) / len(seen)), rel=1e-6)
+        assert scalars(figures, prefix="")["lr"] == figures.groups[0].lr
         scheduler.step()
         assert_same(weights(model), weights(twin_model), rtol=1e-5)
     assert own[0] == 2 * own[-1] < 1

@@ -165,6 +165,7 @@ class Handle:
             groups=tuple(f for step in self._steps.values() for f in group_figures(step)),
             weights=weights,
             heads={name: figure for own in heads for name, figure in own.items()},
+            rule=None if self._rule is None else self._rule.figures(self._optimizers()[0]),
         )
 
     def _optimizers(self) -> list[Optimizer]:

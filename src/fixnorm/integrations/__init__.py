@@ -17,6 +17,7 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
     ``g/LAYER``               scale of a head or weight-normalised layer
     ``cap/LAYER``             α√C, where the layer is capped
     ``angle/WEIGHT``          radians the weight turned in the last step that was measured
+    ``lr``, ``gradient``      of ``lr="auto"``: what it came to, and √(mean ‖ĝ‖²)
     ========================  ===============================================================
 
     With several fixed groups the first three rows are ``norm/GROUP`` and so on, where a group of
@@ -30,6 +31,8 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
             f"implied_decay{name}": group.implied_decay,
             f"effective_lr{name}": group.effective_lr,
         }
+    if figures.rule is not None and figures.groups:
+        found |= {"lr": figures.groups[0].lr, "gradient": figures.rule.gradient}
     for layer, head in figures.heads.items():
         found[f"g/{layer}"] = head.g
         if head.cap is not None:
