@@ -45,6 +45,12 @@ def retinanet_loss() -> str:
     return build.RetinaNetRegressionHead(8, 1)._loss_type
 
 
+def dispatch_mode_flag() -> Any:
+    if torch.__version__ < (2, 12):  # nothing asks for it there, and an override does no harm
+        return None
+    return at("torch.utils._python_dispatch:TorchDispatchMode._should_skip_dynamo")()
+
+
 class Private(NamedTuple):
     """One name: whose, what for, and a look that fails where it is gone."""
 
@@ -82,7 +88,7 @@ TABLE = [
         "torch",
         "_should_skip_dynamo",
         "a dispatch mode that does not import the compiler",
-        at("torch.utils._python_dispatch:TorchDispatchMode._should_skip_dynamo"),
+        dispatch_mode_flag,
     ),
     Private(
         "torch",

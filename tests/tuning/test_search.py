@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from fixnorm import recipes
+from fixnorm.report import write_report
 from fixnorm.report.summary import answer
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.run import RecipeSearch, TrialRuns, result
@@ -56,6 +58,18 @@ def on_terminal(search: Search) -> str:
     return console.file.getvalue()
 
 
+def on_page(page: Path) -> str:
+    """The words of a page, without its markup."""
+    return " ".join(re.sub(r"<[^>]*>", "", page.read_text()).split())
+
+
+@pytest.fixture
+def _nothing_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixnorm.report.write.png", lambda drawing: b"a picture")
+    monkeypatch.setattr("fixnorm.report.html.svg", lambda panel, prefix: "<svg></svg>")
+
+
+@pytest.mark.usefixtures("_nothing_rendered")
 @pytest.mark.parametrize(
     ("plan", "seeds", "at_a_time"), [("paper", 1, 1), ("paper", 2, 2), ("unimodal", 2, 3)]
 )
@@ -89,9 +103,11 @@ def check(
     shown = on_terminal(search)
     (record,) = read_studies(of_runs.storage, folder)  # as the page is made of it
     page = answer(record)
+    written = on_page(write_report([record], folder / "page"))
     if best is None:
         assert page is None
         assert "best" not in shown
+        assert "The best " not in written
         return (math.nan, None, None)
     assert f"best {found(best)} " in shown
     as_json = result(of_runs, search.ledger.record(), best, "")
@@ -100,6 +116,8 @@ def check(
         best.alpha,
         best.accuracy,
     )
+    named = f"The best (is|so far is) lr {best.lr:g}, alpha {best.alpha:g}, with accuracy"
+    assert re.search(rf"{named} {best.accuracy:.2f} %", written), written
     assert page is not None
     assert (page.first.lr, page.first.alpha, page.mean) == (best.lr, best.alpha, best.accuracy)
     return best.lr, best.alpha, best.accuracy
@@ -117,7 +135,7 @@ def test_a_ledger_in_memory_and_a_study_tell_the_same(strategy: Strategy) -> Non
         best = run_here(Search(strategy, kept), lambda trial: Result(accuracy=-trial.lr))
         assert best is not None
         assert best.lr == min(trial.lr for trial in kept.record().trials)
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(ValueError, match="a sampler chooses from what a study holds: give"):
             Search(strategy, Ledger(strategy.settings())).ask()
         return
     forgotten = Ledger(strategy.settings())

@@ -65,8 +65,11 @@ class Ledger:
         return self._note(replace(self.trials[trial.key], result=result))
 
     def sample(self) -> Trial:
-        """Let Optuna's sampler choose the next point."""
-        raise NotImplementedError("only a study has a sampler")
+        """Let Optuna's sampler choose the next point: a study has one, memory has none."""
+        raise ValueError(
+            "a sampler chooses from what a study holds: give Search a Study, which may be around "
+            "optuna.create_study() in memory"
+        )
 
     def record(self) -> StudyRecord:
         """All of it, as plain values."""
