@@ -45,7 +45,9 @@ def by_hand(optimizer: Any, seen: list[float]) -> float:
     radius = math.hypot(*(g["fixnorm_target"] for g in fixed))
     square = sum(float(p.grad.double().square().sum()) for g in fixed for p in g["params"])
     seen.append(radius**2 * square)
-    return sphere_rule.C * radius**2 / math.sqrt(STEPS * sum(seen) / len(seen))
+    group = fixed[0]
+    once = (1 - group["momentum"]) / (1 - group["dampening"]) if group["momentum"] else 1.0
+    return sphere_rule.C * once * radius**2 / math.sqrt(STEPS * sum(seen) / len(seen))
 
 
 def weights(model: nn.Module) -> list[Tensor]:
@@ -68,12 +70,22 @@ def plain(steps: int = 5, **options: Any) -> list[Tensor]:
     return weights(model)
 
 
-@pytest.mark.parametrize("scope", ["global", "layer"])
-def test_it_is_the_equation(scope: str) -> None:
-    model, optimizer = start(scope=scope)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nesterov": True},
+        {"scope": "layer"},
+        {"momentum": 0.0, "dampening": 0.5},
+        {"momentum": 0.5},
+        {"dampening": 0.9},
+    ],
+    ids=str,
+)
+def test_it_is_the_equation(options: dict[str, Any]) -> None:
+    model, optimizer = start(**options)
     optimizer.param_groups[-1]["lr"] = 0.5  # a group's own ratio is kept
     handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)
-    twin_model, twin = start(scope=scope)
+    twin_model, twin = start(**options)
     fixnorm.attach(twin)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     seen: list[float] = []
@@ -228,8 +240,10 @@ def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
 def test_it_is_for_sgd_with_lr_one() -> None:
     model, optimizer = start()
     groups = fixnorm.param_groups(model)
-    with pytest.raises(ValueError, match=r"lr='auto' is for SGD, .* those of AdamW are not"):
-        fixnorm.attach(torch.optim.AdamW(groups, weight_decay=0.0), lr="auto", steps=STEPS)
+    for other in (torch.optim.AdamW(groups, weight_decay=0.0), torch.optim.RMSprop(groups)):
+        name = type(other).__name__
+        with pytest.raises(ValueError, match=rf"lr='auto' is for SGD, .* those of {name} are not"):
+            fixnorm.attach(other, lr="auto", steps=STEPS)
     for group in optimizer.param_groups:
         group["lr"] = 1e-3
     with pytest.raises(ValueError, match=r"own lr, which is 0.001 .* build it with lr=1.0"):

@@ -42,10 +42,10 @@ class SphereRule(NamedTuple):
     c: float
     T: int
 
-    def lr(self, R: Tensor, gradients: Sequence[Iterable[Tensor]]) -> Tensor:
-        """lr_t = c · R² / √(T · mean_{s≤t} ‖R·∇L_s‖²), of the gradients up to now."""
+    def lr(self, R: Tensor, gradients: Sequence[Iterable[Tensor]], mu: float) -> Tensor:
+        """lr_t = c · (1 − μ) · R² / √(T · mean_{s≤t} ‖R·∇L_s‖²), of the gradients up to now."""
         squares = [norm(R * g for g in dL) ** 2 for dL in gradients]
-        return self.c * R**2 / torch.sqrt(self.T * torch.stack(squares).mean())
+        return self.c * (1 - mu) * R**2 / torch.sqrt(self.T * torch.stack(squares).mean())
 
 
 class Momentum(TypedDict):
@@ -199,7 +199,7 @@ def _train(
         with torch.no_grad():
             V = {name: mu * V[name] + dL[name] for name in W}  # 4
             gradients.append([dL[name] for name in fixed])
-            lr_t = lr.lr(norm_0, gradients) if isinstance(lr, SphereRule) else lr
+            lr_t = lr.lr(norm_0, gradients, mu) if isinstance(lr, SphereRule) else lr
             eta_t = eta(t)  # 5
             step = {n: dL[n] + mu * V[n] if nesterov else V[n] for n in W}
             W = {name: w - lr_t * eta_t * step[name] for name, w in W.items()}  # 6

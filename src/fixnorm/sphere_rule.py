@@ -5,9 +5,10 @@ on W is one of η = lr/R² on w: the paper's effective learning rate. Parameter-
 D-Adaptation, Prodigy) take η = D / √Σ‖ĝ‖² and have to find out D, the distance to go. On the unit
 sphere it is of order one, so it is known::
 
-    lr_t  =  c · R² / √(T · mean_{s≤t} ‖ĝ_s‖²)
+    lr_t  =  c · (1 − μ) · R² / √(T · mean_{s≤t} ‖ĝ_s‖²)
 
-with T the number of steps of the training. It multiplies every group's own lr (1.0, times what a
+with T the number of steps of the training, and 1 − μ because momentum μ takes every gradient
+1/(1 − μ) times, one step after another. It multiplies every group's own lr (1.0, times what a
 scheduler makes of it) for the step, biases, affines and ``g`` included.
 
 The squared norm of a step's gradients is a number on their device. On the CPU it is used in the
@@ -19,8 +20,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from fixnorm.telemetry import RuleFigures
 
 __all__ = ["C", "SphereRule"]
 
-C = 0.3
+C = 3.0
 """The one constant, chosen by ``benchmarks/auto_lr.py``."""
 STEPS, SEEN, MEAN = "fixnorm_steps", "fixnorm_seen", "fixnorm_mean_square"
 """Keys of a param group: T, the steps whose gradients are in the mean, and the mean of ‖ĝ‖²."""
@@ -42,6 +43,12 @@ STEPS, SEEN, MEAN = "fixnorm_steps", "fixnorm_seen", "fixnorm_mean_square"
 def auto_lr(radius: float, mean_square: float, steps: int) -> float:
     """c · R² / √(T · mean ‖ĝ‖²); nothing to follow where there was no gradient at all."""
     return C * radius**2 / math.sqrt(steps * mean_square) if mean_square else 0.0
+
+
+def once(group: Mapping[str, Any]) -> float:
+    """1 − μ: what makes a gradient count once; a dampened one enters the momentum smaller."""
+    momentum, dampening = group.get("momentum", 0.0), group.get("dampening", 0.0)
+    return (1 - momentum) / (1 - dampening) if momentum else 1.0
 
 
 class SphereRule:
@@ -81,7 +88,7 @@ class SphereRule:
         factor = auto_lr(radius, state[MEAN], state[STEPS])
         self._own[optimizer] = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
+            group["lr"] = group["lr"] * (factor * once(group))
 
     def figures(self, optimizer: Optimizer) -> RuleFigures:
         """Where the learning rate stands."""
@@ -162,7 +169,7 @@ def check(optimizers: Sequence[Optimizer], steps: int | None) -> None:
             f"1) but got {steps!r}: attach(optimizer, lr='auto', steps=epochs * len(loader))"
         )
     for optimizer in optimizers:
-        if "momentum" not in optimizer.defaults or "betas" in optimizer.defaults:
+        if "momentum" not in optimizer.defaults or {"betas", "eps"} & optimizer.defaults.keys():
             raise ValueError(
                 "lr='auto' is for SGD, whose steps are as long as the gradient says; those of "
                 f"{type(optimizer).__name__} are not: give it a learning rate"
