@@ -60,10 +60,10 @@ def test_the_plan_that_contributing_shows() -> None:
 
 
 def test_an_unknown_plan_is_refused_everywhere(tmp_path: Path, write: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match="plan must be paper or unimodal but got 'ends'"):
+    with pytest.raises(ValueError, match=r"plan must be one of paper, .* but got 'ends'"):
         fixnorm.tune(hill, steps=10, plan="ends", progress=False)
     landscape = Landscape.read(write(lambda lr, level, seed: 50 - lr, axis="alpha"))
-    with pytest.raises(ValueError, match="unknown strategy 'ends': known are paper, unimodal, gp"):
+    with pytest.raises(ValueError, match="unknown strategy 'ends': known are paper, unimodal"):
         run(Entry("ends", landscape), replay=0, seed=0, budget=5, noise="full")
     register(ENDS)
     try:

@@ -207,8 +207,8 @@ def test_mistakes_are_one_line(
         (decay, "--strategies", "papr"): "unknown strategy 'papr': did you mean paper?",
         (decay, "--strategies", "paper"): "paper needs a landscape over lr × alpha but none is"
         " given",
-        (decay, "--strategies", ","): "--strategies names none: give some of paper, unimodal, gp,"
-        " tpe, random, successive-halving",
+        (decay, "--strategies", ","): "--strategies names none: give some of paper, unimodal,"
+        " uncapped, gp, tpe, random, successive-halving",
         (decay, "--replays", "0"): "replays must be at least 1 but got 0",
         (decay, "--budget", "0"): "budget must be at least 1 but got 0",
         (decay, "--noise", "none"): "noise must be full or recorded but got 'none'",

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from fixnorm.tuning.plan import PAPER, Advice, SearchSpace, paper, uniform_split
 from fixnorm.tuning.trial import Result, Trial
+from fixnorm.tuning.uncapped import uncapped
 from fixnorm.tuning.unimodal import cannot_win, unimodal
 
 Plan = Callable[..., Advice]
 Found = Callable[[Trial], Result]
-PLANS = [paper, unimodal]
+PLANS = [paper, unimodal, uncapped]
 
 
 def run(plan: Plan, space: SearchSpace, found: Found) -> tuple[Advice, dict[Trial, Result], list]:
@@ -198,7 +199,7 @@ def test_one_failed_seed_closes_the_slot() -> None:
 # -- free slots ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [paper, unimodal])
 def test_caps_that_were_never_met_are_free(plan: Plan) -> None:
     """g/√C reaches 1.5 when it is let: alphas 2, 4, 8 and 16 are one training."""
 
@@ -284,7 +285,7 @@ def landscapes(draw: st.DrawFn) -> tuple[SearchSpace, Found, float]:
 def test_lr_is_within_one_grid_step_of_the_best(case: tuple[SearchSpace, Found, float]) -> None:
     """Of the last round's grid; or of the first, whose winner may lie just below the optimum."""
     space, found, long = case
-    for plan in (paper, lambda s, o: unimodal(s, o, margin=0.0)):
+    for plan in (paper, uncapped, lambda s, o: unimodal(s, o, margin=0.0)):
         advice, _, trained = run(plan, space, found)
         assert advice.answer is not None
         steps = [slots[1].lr - slots[0].lr for slots in list(advice.rounds.values())[:2]]
@@ -370,6 +371,20 @@ def test_unimodal_takes_fewer_trainings() -> None:
     assert full.answer == fast.answer
     assert {t.slot for t in trained} < {t.slot for t in all_trained}
     assert sum(t.slot.fraction for t in trained) == pytest.approx(7)  # of 11: 1, 4 of 5, 2 of 5
+
+
+def test_uncapped_tunes_lr_at_the_largest_alpha_and_takes_that_run_for_it() -> None:
+    def found(trial: Trial) -> Result:
+        accuracy = 70.0 - abs(trial.lr - 0.8) - abs(math.log2(trial.alpha))
+        return Result(accuracy=accuracy, largest_scale=min(3.0, trial.alpha))
+
+    advice, outcomes, trained = run(uncapped, PAPER, found)
+    assert advice.answer is not None
+    assert (advice.answer.lr, advice.answer.alpha) == (0.8, 1.0)
+    assert {t.alpha for t in trained if t.round.kind == "lr"} == {16.0}
+    # g/√C never passes 3: alphas of 4 and 8 are the run at 16, without a training
+    assert [t.alpha for t in trained if t.round.kind == "alpha"] == [0.5, 1.0, 2.0]
+    assert len(outcomes) == PAPER.trainings
 
 
 # -- bad input -------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ class Wanted:
     strategies: Annotated[
         str | None,
         typer.Option(
-            help="With commas between: paper, unimodal, gp, tpe, random, successive-halving"
-            " (default: all)."
+            help="With commas between: paper, unimodal, uncapped, gp, tpe, random,"
+            " successive-halving (default: all)."
         ),
     ] = None
     replays: Annotated[int, typer.Option(help="Replays of each strategy.")] = 200

@@ -118,9 +118,9 @@ class Advice:
         return not self.train and not self.free
 
 
-def paper(space: SearchSpace, results: Results) -> Advice:
-    """The next trainings of Algorithm 4."""
-    rounds = Rounds(space, results)
+def paper(space: SearchSpace, results: Results, *, rounds: Rounds | None = None) -> Advice:
+    """The next trainings of Algorithm 4; ``rounds`` may take lr from another alpha."""
+    rounds = rounds or Rounds(space, results)
     for r in range(len(space.fractions)):
         slots = rounds.open_lr_round(r)
         if rounds.missing(slots):
@@ -137,8 +137,10 @@ def paper(space: SearchSpace, results: Results) -> Advice:
 class Rounds:
     """The rounds of a search, rebuilt from its results: Algorithm 4's variables by their names."""
 
-    def __init__(self, space: SearchSpace, results: Results) -> None:
+    def __init__(self, space: SearchSpace, results: Results, *, lr_alpha: int = 0) -> None:
         self.space, self.results = space, results
+        self._lr_alpha = space.alphas[lr_alpha]
+        """The alpha under which lr is tuned; the alpha round has the others."""
         self.opened: dict[Round, tuple[Trial, ...]] = {}
         self.lr_max = space.lr_max
 
@@ -158,7 +160,7 @@ class Rounds:
             # Every training of the round failed: ties go to the lower lr, so does this.
             self.lr_max = (winner or before[0]).lr
         rates = uniform_split(self.space.lr_min, self.lr_max, self.space.splits, first=r == 0)
-        fraction, alpha = self.space.fractions[r], self.space.alphas[0]
+        fraction, alpha = self.space.fractions[r], self._lr_alpha
         return self._open(
             Round("lr", r), ((k, lr, alpha) for k, lr in enumerate(rates)), fraction=fraction
         )
@@ -169,8 +171,9 @@ class Rounds:
         return (self.best(slots) or list(self.opened.values())[-1][0]).lr
 
     def open_alpha_round(self) -> tuple[Trial, ...]:
-        """The slots of the alpha round, at lr_best; α_0 is trained already."""
-        lr, alphas = self.best_lr(), list(enumerate(self.space.alphas))[1:]
+        """The slots of the alpha round, at lr_best; that of the lr rounds is trained already."""
+        lr = self.best_lr()
+        alphas = [(i, a) for i, a in enumerate(self.space.alphas) if a != self._lr_alpha]
         return self._open(
             Round("alpha", len(self.opened)),
             ((i, lr, alpha) for i, alpha in alphas),

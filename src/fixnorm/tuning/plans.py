@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fixnorm.system import brief
 from fixnorm.tuning.plan import Advice, Results, SearchSpace, paper
+from fixnorm.tuning.uncapped import uncapped
 from fixnorm.tuning.unimodal import MARGIN, unimodal
 
 __all__ = ["PLANS", "SAMPLERS", "TITLES", "Decide", "Plan", "plan_of", "register"]
@@ -65,7 +66,7 @@ def register(plan: Plan) -> None:
 def plan_of(name: object) -> Plan:
     """The plan of a name; a :class:`ValueError` lists those that there are."""
     if not isinstance(name, str) or name not in PLANS:
-        raise ValueError(f"plan must be {' or '.join(PLANS)} but got {brief(name)}")
+        raise ValueError(f"plan must be one of {', '.join(PLANS)} but got {brief(name)}")
     return PLANS[name]
 
 
@@ -79,6 +80,14 @@ register(
         parameters={"margin": MARGIN},
         outline="trainings that cannot win by more than {margin:g} are left out",
         skips=True,
+    )
+)
+register(
+    Plan(
+        name="uncapped",
+        title="uncapped plan",
+        hint="Algorithm 4 with lr tuned at the largest alpha",
+        function=uncapped,
     )
 )
 TITLES.update(SAMPLERS)

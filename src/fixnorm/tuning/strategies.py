@@ -67,13 +67,14 @@ class PlanStrategy:
         """What it will do, in a few lines."""
         space, plan = self.space, plan_of(self.plan)
         times = f" × {space.seeds} seeds" if space.seeds > 1 else ""
-        first = " ".join(f"{slot.lr:g}" for slot in next(iter(self.advice({}).rounds.values())))
+        slots = next(iter(self.advice({}).rounds.values()))
+        first = " ".join(f"{slot.lr:g}" for slot in slots)
         later = f"{space.splits} from {space.lr_min:g} to the best of the round before"
         lines = [
             f"{Round('lr', r)}: {first if r == 0 else later}{times}, {fraction:g} T_max each"
             for r, fraction in enumerate(space.fractions)
         ]
-        alphas = " ".join(f"{alpha:g}" for alpha in space.alphas[1:])
+        alphas = " ".join(f"{alpha:g}" for alpha in space.alphas if alpha != slots[0].alpha)
         if alphas:
             lines.append(
                 f"{Round('alpha')}: {alphas}{times} at the best lr,"
