@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 import fixnorm
 from fixnorm import reference
-from fixnorm.sphere_rule import C
+from fixnorm.sphere_rule import C, P
 
 LR, MU, STEPS = 0.05, 0.9, 50
 
@@ -192,7 +192,7 @@ def test_algorithm_1_fixnorm_fc(dtype: torch.dtype, nesterov: bool, auto: bool) 
         batches,
         head="fc",
         alpha=alpha,
-        lr=reference.SphereRule(C, STEPS) if auto else LR,
+        lr=reference.SphereRule(C, P, STEPS) if auto else LR,
         eta=eta,
         mu=MU,
         conv=CONV,

@@ -47,7 +47,8 @@ def by_hand(optimizer: Any, seen: list[float]) -> float:
     seen.append(radius**2 * square)
     group = fixed[0]
     once = (1 - group["momentum"]) / (1 - group["dampening"]) if group["momentum"] else 1.0
-    return sphere_rule.C * once * radius**2 / math.sqrt(STEPS * sum(seen) / len(seen))
+    rms = math.sqrt(sum(seen) / len(seen))
+    return sphere_rule.C * once * radius**2 / (STEPS**sphere_rule.P * rms)
 
 
 def weights(model: nn.Module) -> list[Tensor]:

@@ -40,12 +40,14 @@ class SphereRule(NamedTuple):
     """A learning rate that is not given but follows from the sphere (our addition)."""
 
     c: float
+    p: float
     T: int
 
     def lr(self, R: Tensor, gradients: Sequence[Iterable[Tensor]], mu: float) -> Tensor:
-        """lr_t = c · (1 − μ) · R² / √(T · mean_{s≤t} ‖R·∇L_s‖²), of the gradients up to now."""
+        """lr_t = c · (1 − μ) · R² / (T^p · √(mean_{s≤t} ‖R·∇L_s‖²)), of the gradients up to now."""
         squares = [norm(R * g for g in dL) ** 2 for dL in gradients]
-        return self.c * (1 - mu) * R**2 / torch.sqrt(self.T * torch.stack(squares).mean())
+        rms = torch.sqrt(torch.stack(squares).mean())
+        return self.c * (1 - mu) * R**2 / (self.T**self.p * rms)
 
 
 class Momentum(TypedDict):

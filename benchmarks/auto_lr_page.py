@@ -1,0 +1,266 @@
+"""What the trainings of ``auto_lr.py`` say, as the tables of docs/auto-lr.md.
+
+    python benchmarks/auto_lr_page.py      the fit on which the constant was chosen, and the tables
+
+``results_page.py`` puts the tables into the page.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from fixnorm.report.statistics import mean_of, paired
+from fixnorm.report.tables import TextTable
+
+STORED = Path(__file__).parents[1] / "results" / "auto_lr.jsonl"
+CHOSEN = "rule-c0.2-p0.4-m0"
+"""What ships, by its name in the file: c = 2 · (1 − μ) is 0.2 at momentum 0.9."""
+_NEAR = 6.0
+"""The curve of a setting goes through its trainings that are at most so far below the best."""
+_TITLES = {
+    "constant-lr1": "lr = 1",
+    "weight-decay": "SGD, weight decay 5e-4",
+    "prodigy": "Prodigy",
+    "dog": "DoG, averaged",
+    "schedule-free-lr5": "schedule-free SGD, lr 5",
+}
+Row = dict[str, Any]
+
+
+def read(path: Path = STORED) -> list[Row]:
+    """All trainings."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Trainings by setting, side and seed."""
+
+    rows: Sequence[Row]
+
+    def settings(self) -> list[str]:
+        return list(dict.fromkeys(row["setting"] for row in self.rows))
+
+    def of(self, setting: str, side: str) -> dict[int, Row]:
+        """By seed; those that diverged have no accuracy."""
+        return {r["seed"]: r for r in self.rows if (r["setting"], r["side"]) == (setting, side)}
+
+    def steps(self, setting: str) -> int:
+        return max(row["steps"] for row in self.rows if row["setting"] == setting)
+
+
+def accuracy(row: Row) -> float:
+    """A training that diverged says no more than a guess."""
+    return 0.0 if row["accuracy"] is None else float(row["accuracy"])
+
+
+# -- the choice ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy over log lr of a setting, a parabola for all seeds and a level for each."""
+
+    setting: str
+    steps: int
+    curvature: float
+    peak: float
+    """log lr."""
+    noise: float
+    """Of one training around the curve."""
+    slope: float
+    offset: float
+    """log lr in mid-training = slope · log c + offset, of the rule with p = 1/2."""
+
+    def regret(self, c: float, exponent: float) -> float:
+        """What the rule is below the best lr, in percent."""
+        as_half = math.log(c) + (0.5 - exponent) * math.log(self.steps)
+        return -self.curvature * (self.slope * as_half + self.offset - self.peak) ** 2
+
+    @property
+    def best_c(self) -> float:
+        """The c of the rule with p = 1/2 that has the best lr."""
+        return math.exp((self.peak - self.offset) / self.slope)
+
+
+def curve(results: Results, setting: str) -> Curve | None:
+    """None where the trainings show no peak: accuracy hardly depends on lr there."""
+    rows = [
+        row
+        for row in results.rows
+        if row["setting"] == setting
+        and row["lr"]
+        and row["side"].startswith(("constant", "rule"))
+        and not row["side"].endswith(("-m1", "-m100"))
+    ]
+    best = max(map(accuracy, rows), default=0.0)
+    near = [row for row in rows if accuracy(row) > best - _NEAR]
+    x = np.array([math.log(row["lr"][2]) for row in near])
+    seeds = np.array([row["seed"] for row in near])
+    levels = [(seeds == seed).astype(float) for seed in sorted(set(seeds.tolist()))]
+    terms = np.stack([x**2, x, *levels], axis=1)
+    y = np.array(list(map(accuracy, near)))
+    found = np.linalg.lstsq(terms, y, rcond=None)[0]
+    if found[0] > -0.1:
+        return None
+    rule = [row for row in rows if row["side"].startswith("rule-") and "-p0.5-" in row["side"]]
+    constants = [math.log(float(row["side"].split("-")[1][1:])) for row in rule]
+    slope, offset = np.polyfit(constants, [math.log(row["lr"][2]) for row in rule], 1)
+    return Curve(
+        setting=setting,
+        steps=results.steps(setting),
+        curvature=float(found[0]),
+        peak=float(-found[1] / (2 * found[0])),
+        noise=float((y - terms @ found).std(ddof=terms.shape[1])),
+        slope=float(slope),
+        offset=float(offset),
+    )
+
+
+def best_constant(curves: Iterable[Curve], exponent: float) -> tuple[float, float]:
+    """The c with the least mean regret at this exponent, and that regret."""
+    every = list(curves)
+    choices = np.geomspace(0.02, 1.5, 400).tolist()
+    return min(
+        ((c, fmean(one.regret(c, exponent) for one in every)) for c in choices), key=lambda r: r[1]
+    )
+
+
+def choice(results: Results, settings: Sequence[str]) -> str:
+    """Where the best lr of each setting lies, as a constant of the rule."""
+    rows = []
+    for name in settings:
+        found = curve(results, name)
+        if found is None:
+            rows.append((name, f"{results.steps(name):,}", "flat", "flat", "–", "–", "–"))
+            continue
+        width = math.exp(1 / math.sqrt(-found.curvature))
+        shipped = float(CHOSEN.split("-")[1][1:]), float(CHOSEN.split("-")[2][1:])
+        rows.append(
+            (
+                name,
+                f"{found.steps:,}",
+                f"{math.exp(found.peak):.2g}",
+                f"{found.best_c:.2f}",
+                f"{width:.1f}×",
+                f"{found.noise:.2f}",
+                f"{found.regret(*shipped):.2f}",
+            )
+        )
+    columns = (
+        *("setting", "T", "best lr", "as c at p = ½"),
+        *("1 % lost at", "noise", "regret of what ships"),
+    )
+    return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
+
+
+def exponents(results: Results, settings: Sequence[str]) -> str:
+    """The best constant for each exponent, and how far below the best lr it stays on average."""
+    curves = [found for name in settings if (found := curve(results, name)) is not None]
+    rows = []
+    for exponent in (0.3, 0.36, 0.4, 0.42, 0.45, 0.5, 0.55):
+        c, regret = best_constant(curves, exponent)
+        worst = max(one.regret(c, exponent) for one in curves)
+        rows.append((f"{exponent:g}", f"{c:.2f}", f"{regret:.2f}", f"{worst:.2f}"))
+    columns = ("p", "best c", "mean regret (%)", "worst (%)")
+    return TextTable("", columns, tuple(rows), words=0).markdown(title=False)
+
+
+# -- the judgement ---------------------------------------------------------------------------------
+
+
+def judged(results: Results, settings: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
+    """Mean accuracy of each side by setting, over the seeds that all sides have; and the sides."""
+    sides = [CHOSEN, "tuned", *_TITLES]
+    found: dict[str, Row] = {}
+    for name in settings:
+        winners = {
+            row["side"]
+            for row in results.rows
+            if row["setting"] == name and row["side"].startswith("tuned-") and row["seed"] > 0
+        }
+        if len(winners) != 1:
+            continue
+        (winner,) = winners
+        by_side = {s: results.of(name, winner if s == "tuned" else s) for s in sides}
+        seeds = sorted(set.intersection(*(set(rows) - {0} for rows in by_side.values())))
+        if seeds:
+            values = {s: [accuracy(rows[seed]) for seed in seeds] for s, rows in by_side.items()}
+            found[name] = {"winner": winner, "seeds": len(seeds), "values": values}
+    return found, sides
+
+
+def judgement(results: Results, settings: Sequence[str]) -> str:
+    """Every judged setting in a line, and the mean."""
+    found, sides = judged(results, settings)
+    rows = []
+    for name, one in found.items():
+        means = [fmean(one["values"][side]) for side in sides]
+        best = max(means)
+        cells = [f"**{m:.2f}**" if m == best else f"{m:.2f}" for m in means]
+        lr, alpha = one["winner"].removeprefix("tuned-lr").split("-alpha")
+        cells[1] += f" ({lr}, {alpha})"
+        rows.append((name, f"{results.steps(name):,}", *cells))
+    if rows:
+        means = [fmean(fmean(one["values"][s]) for one in found.values()) for s in sides]
+        rows.append(("**mean**", "", *(f"**{mean:.2f}**" for mean in means)))
+    titles = ("the rule", "Algorithm 4 (lr, alpha)", *_TITLES.values())
+    return TextTable("", ("setting", "T", *titles), tuple(rows), words=1).markdown(title=False)
+
+
+def differences(results: Results, settings: Sequence[str]) -> str:
+    """The rule against every other side, over the judged settings."""
+    found, sides = judged(results, settings)
+    rows = []
+    for side in sides[1:]:
+        pairs = [(fmean(o["values"][CHOSEN]), fmean(o["values"][side])) for o in found.values()]
+        if not pairs:
+            continue
+        ours, theirs = zip(*pairs, strict=True)
+        wins = sum(a > b for a, b in pairs)
+        cost = "about 8" if side == "tuned" else "1"
+        title = "Algorithm 4, its winner trained anew" if side == "tuned" else _TITLES[side]
+        rows.append((title, cost, paired(ours, theirs).interval(), f"{wins} of {len(pairs)}"))
+    columns = ("the rule (1 T_max) against", "T_max", "difference (%)", "settings won")
+    return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
+
+
+def noise(results: Results, settings: Sequence[str]) -> str:
+    """The deviation of one training between seeds, on average over the settings."""
+    found, _ = judged(results, settings)
+    spreads = [mean_of(one["values"][CHOSEN]).deviation for one in found.values()]
+    known = [spread for spread in spreads if spread is not None]
+    seeds = {one["seeds"] for one in found.values()}
+    count = " to ".join(str(n) for n in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    deviation = f"; one training of the rule deviates by {fmean(known):.2f} %" if known else ""
+    return f"{len(found)} settings, {count} seeds each{deviation}.\n"
+
+
+def blocks() -> dict[str, str]:
+    """What results_page.py fills in, by the name of the block."""
+    from auto_lr import CHOOSING, JUDGING
+
+    results = Results(read())
+    there = set(results.settings())
+    choosing = [setting.name for setting in CHOOSING if setting.name in there]
+    judging = [setting.name for setting in JUDGING if setting.name in there]
+    return {
+        "auto-lr-choice": choice(results, choosing),
+        "auto-lr-exponents": exponents(results, choosing),
+        "auto-lr-judgement": judgement(results, judging),
+        "auto-lr-differences": differences(results, judging),
+        "auto-lr-noise": noise(results, judging),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in blocks().items():
+        print(f"{name}\n\n{text}")
