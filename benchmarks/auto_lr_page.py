@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from auto_lr import CHOOSING, JUDGING
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
 
@@ -92,7 +93,7 @@ class Curve:
 
 
 def curve(results: Results, setting: str) -> Curve | None:
-    """None where the trainings show no peak: accuracy hardly depends on lr there."""
+    """None where too few trainings, or no fall on both sides, leave the peak open."""
     rows = [
         row
         for row in results.rows
@@ -107,6 +108,8 @@ def curve(results: Results, setting: str) -> Curve | None:
     seeds = np.array([row["seed"] for row in near])
     levels = [(seeds == seed).astype(float) for seed in sorted(set(seeds.tolist()))]
     terms = np.stack([x**2, x, *levels], axis=1)
+    if len(near) < terms.shape[1] + 2:
+        return None
     y = np.array(list(map(accuracy, near)))
     found = np.linalg.lstsq(terms, y, rcond=None)[0]
     if found[0] > -0.1:
@@ -140,7 +143,7 @@ def choice(results: Results, settings: Sequence[str]) -> str:
     for name in settings:
         found = curve(results, name)
         if found is None:
-            rows.append((name, f"{results.steps(name):,}", "flat", "flat", "–", "–", "–"))
+            rows.append((name, f"{results.steps(name):,}", "open", "open", "–", "–", "–"))
             continue
         width = math.exp(1 / math.sqrt(-found.curvature))
         shipped = float(CHOSEN.split("-")[1][1:]), float(CHOSEN.split("-")[2][1:])
@@ -246,8 +249,6 @@ def noise(results: Results, settings: Sequence[str]) -> str:
 
 def blocks() -> dict[str, str]:
     """What results_page.py fills in, by the name of the block."""
-    from auto_lr import CHOOSING, JUDGING
-
     results = Results(read())
     there = set(results.settings())
     choosing = [setting.name for setting in CHOOSING if setting.name in there]

@@ -1,6 +1,6 @@
-"""Fill docs/results.md and the README's table from the stored numbers.
+"""Fill docs/results.md, docs/auto-lr.md and the README's table from the stored numbers.
 
-    python benchmarks/results_page.py            write both, and the figures into docs/results
+    python benchmarks/results_page.py            write them, and the figures into docs/results
     python benchmarks/results_page.py --check    only say whether they are up to date
 
 Between ``<!-- NAME -->`` and ``<!-- /NAME -->`` everything is made by this script; all else on the
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import auto_lr_page
 from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig2 import Fig2
@@ -33,7 +34,7 @@ REPLAYS = {
     "replay": ROOT / "results" / "replay" / "table.md",
     "random": ROOT / "results" / "replay" / "random.md",
 }
-PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "auto-lr.md", ROOT / "README.md")
 FIGURES = ROOT / "docs" / "results"
 
 
@@ -73,7 +74,7 @@ def makers() -> dict[str, Callable[[], str]]:
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
-    return made
+    return made | {name: partial(str, text) for name, text in auto_lr_page.blocks().items()}
 
 
 def replayed(path: Path) -> str:
@@ -187,7 +188,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     made = makers()
-    old = {path: path.read_text() for path in (PAGE, README)}
+    old = {path: path.read_text() for path in PAGES}
     new = {path: filled(text, made) for path, text in old.items()}
     if given.check:
         stale = [path.name for path in old if old[path] != new[path]]

@@ -9,8 +9,10 @@ sphere it is of order one, so it is known::
 
 with T the number of steps of the training, and 1 − μ because momentum μ takes every gradient
 1/(1 − μ) times, one step after another. Theory has p = 1/2; trainings of 100 to 10,000 steps have
-their best learning rates at p = 0.4 (``docs/auto-lr.md``). It multiplies every group's own lr (1.0, times what a
-scheduler makes of it) for the step, biases, affines and ``g`` included.
+their best learning rates at p = 0.4 (``docs/auto-lr.md``).
+
+It multiplies every group's own lr (1.0, times what a scheduler makes of it) for the step, biases,
+affines and ``g`` included.
 
 The squared norm of a step's gradients is a number on their device. On the CPU it is used in the
 same step. Elsewhere it travels to the host while the device works on, and is used one step later:
