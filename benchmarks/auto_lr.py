@@ -3,6 +3,8 @@
     python benchmarks/auto_lr.py choose --data DIR --out results/auto_lr.jsonl
     python benchmarks/auto_lr.py judge --data DIR --out results/auto_lr.jsonl
 
+The peers are on the package index: ``pip install prodigyopt dog-optimizer schedulefree``.
+
 ``DIR`` holds ``cifar10`` and ``tiny_imagenet_100`` as folders of images. Every training is a line
 of the JSON-lines file; one that is there is not trained again, so the same command goes on after
 an interruption, and several may run side by side with ``--part 0/2`` and ``--part 1/2``.
@@ -584,7 +586,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", default="0/1", help="which settings: 0/2 and 1/2 are the halves")
     parser.add_argument("--seeds", type=int, default=0, help="of each side (default: 2 and 3)")
-    parser.add_argument("--rule", nargs=3, type=float, default=(0.3, 0.5, 0), help="c, p, memory")
+    parser.add_argument("--rule", nargs=3, type=float, default=(0.2, 0.4, 0), help="c, p, memory")
     given = parser.parse_args()
     torch.set_num_threads(1)
     here, parts = map(int, given.part.split("/"))
