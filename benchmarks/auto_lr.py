@@ -37,7 +37,7 @@ from fixnorm import models
 
 UNCAPPED = 1e4
 """An alpha that no g meets."""
-Source = Literal["cifar10", "cifar10-16", "tiny-imagenet", "digits"]
+Source = Literal["cifar10", "cifar10-16", "tiny-imagenet", "tiny-imagenet-32", "digits"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,8 +270,8 @@ def images_of(setting: Setting, data: Path) -> Images:
         train_labels, val_labels = labels[chosen], labels[rest]
         pad, flip = 1, False
     else:
-        folder = data / {"tiny-imagenet": "tiny_imagenet_100"}.get(setting.source, "cifar10")
-        size = {"cifar10": 32, "cifar10-16": 16, "tiny-imagenet": 64}[setting.source]
+        folder = data / ("cifar10" if "cifar10" in setting.source else "tiny_imagenet_100")
+        size = {"cifar10-16": 16, "tiny-imagenet": 64}.get(setting.source, 32)
         train, train_labels = _folder(folder / "train", setting.classes, size)
         val, val_labels = _folder(folder / "val", setting.classes, size)
         chosen = _first(train_labels, setting.per_class)
@@ -328,7 +328,7 @@ class Side:
     def name(self) -> str:
         """Unique in a setting."""
         words = [self.kind]
-        if self.kind == "rule":
+        if self.kind.startswith("rule"):
             words += [f"c{self.lr:g}", f"p{self.exponent:g}", f"m{self.memory}"]
         elif self.kind in ("constant", "schedule-free", "tuned"):
             words += [f"lr{self.lr:g}"]
@@ -499,10 +499,10 @@ def _measure_norms(model: nn.Module, setting: Setting, images: Images, seed: int
 
 
 def trained(setting: Setting, side: Side, data: Path, seed: int) -> dict[str, Any]:
-    """One training, as a line of the file."""
+    """A training from its first step to its last."""
     images, began = images_of(setting, data), time.perf_counter()
     run, loss = Trained(setting, side, images, seed), math.nan
-    for step, (x, y) in zip(range(run.total), _endless(setting, images, seed), strict=False):
+    for step, (x, y) in zip(range(run.total), batches(setting, images, seed), strict=False):
         loss = run.step(step, x, y)
         if not math.isfinite(loss):
             break
@@ -521,10 +521,6 @@ def trained(setting: Setting, side: Side, data: Path, seed: int) -> dict[str, An
         "largest_scale": round(run.largest, 5),
         "seconds": round(time.perf_counter() - began, 2),
     }
-
-
-def _endless(setting: Setting, images: Images, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    yield from batches(setting, images, seed)
 
 
 # -- the file ------------------------------------------------------------------------------------
@@ -546,13 +542,17 @@ class Ledger:
         """A training: known, or done now."""
         key = (setting.name, side.name, seed)
         if key not in self.known:
-            row = trained(setting, side, self.data, seed)
+            row = self.trained(setting, side, seed)
             with self.path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             self.known[key] = row
             words = (row["setting"], row["side"], f"seed {seed}", row["accuracy"])
-            print(*words, f"{row['seconds']} s", sep="  ", flush=True)
+            print(*words, sep="  ", flush=True)
         return self.known[key]
+
+    def trained(self, setting: Setting, side: Side, seed: int) -> dict[str, Any]:
+        """One training, as a line of the file."""
+        return trained(setting, side, self.data, seed)
 
 
 def algorithm4(ledger: Ledger, setting: Setting, rule: Side, seed: int) -> Side:
