@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-__all__ = ["METHODS", "Method", "MethodName", "method_named"]
+__all__ = ["METHODS", "Method", "MethodName", "method_named", "under_cap"]
 
 MethodName = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
 
@@ -70,3 +70,16 @@ def method_named(name: Any) -> Method:
     if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)} but got {name!r}")
     return METHODS[name]
+
+
+_TOUCHING = 1 - 1e-6
+"""A scale this close to its cap may have met it: the largest is rounded to float32."""
+
+
+def under_cap(largest_scale: float, alpha: float) -> bool:
+    """Whether a training whose |g|/√C was never larger than that has not met the cap α√C.
+
+    min(g, α√C) is g as long as g is under the cap: up to there the training does not depend on
+    alpha.
+    """
+    return largest_scale < _TOUCHING * alpha

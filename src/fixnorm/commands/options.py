@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fixnorm.tuning.engine import Engine
     from fixnorm.tuning.run import Runs
 
-__all__ = ["PANEL", "Where", "check_where", "given", "refuse", "same_fields", "takes"]
+__all__ = ["PANEL", "Where", "check_where", "given", "numbers", "refuse", "same_fields", "takes"]
 
 T = TypeVar("T")
 
@@ -89,6 +89,14 @@ def refuse(context: typer.Context, names: Iterable[str], other: str, why: str) -
     for parameter in context.command.params:
         if parameter.name in names and given(context, parameter.name):
             raise ValueError(f"{parameter.opts[0]} means nothing with {other}: {why}")
+
+
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """A list of numbers with commas or spaces between."""
+    try:
+        return tuple(float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        raise ValueError(f"--{name} needs numbers with commas between but got {text!r}") from None
 
 
 PANEL = "Where it runs"

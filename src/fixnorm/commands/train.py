@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fixnorm import recipes
-from fixnorm.commands.options import same_fields, takes
+from fixnorm.commands.options import numbers, same_fields, takes
 from fixnorm.methods import method_named
 from fixnorm.system.run_paths import RunPaths
 from fixnorm.training import Recipe, RunOptions, changed
@@ -55,6 +55,21 @@ class Wanted:
         float, typer.Option(min=0, max=1e6, help="Write a checkpoint after so many minutes.")
     ] = 5.0
     keep: Annotated[int, typer.Option(min=1, max=10**6, help="Checkpoints to keep.")] = 2
+    branches: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ALPHAS",
+            help="Smaller alphas, with commas between: keep the state just before each is met.",
+        ),
+    ] = None
+    origin: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Begin with the state that this run of a larger alpha kept for yours.",
+        ),
+    ] = None
     tensorboard: Annotated[bool, typer.Option(help="Write curves for TensorBoard.")] = True
 
 
@@ -64,13 +79,17 @@ def train(wanted: Wanted) -> None:
 
     Example: fixnorm train digits --method fixnorm --set alpha=2
 
+    Another alpha: fixnorm train digits --set alpha=0.5 --from RUN --out NEW begins where RUN, which
+    had a larger alpha and --branches 0.5, met that cap; up to there the two trainings are one.
+
     Many processes: torchrun --nproc-per-node 8 -m fixnorm train resnet50d-120 --data IMAGENET
     """
     if math.isnan(wanted.checkpoint_minutes):
         raise ValueError("--checkpoint-minutes must be a number from 0 to 1e6 but got nan")
     recipe = configured(wanted.recipe, wanted.method, wanted.settings or [])
     folder = wanted.out or Path("runs") / f"{recipe.name}-{recipe.method}-{recipe.seed}"
-    options = same_fields(RunOptions, wanted)
+    branches = () if wanted.branches is None else numbers("branches", wanted.branches)
+    options = same_fields(RunOptions, wanted, branches=branches)
     result = run_training(
         recipe, data=wanted.data, out=folder, options=options, view=ProgressView()
     )

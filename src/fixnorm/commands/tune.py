@@ -18,6 +18,7 @@ from fixnorm.commands.options import (
     Where,
     check_where,
     given,
+    numbers,
     refuse,
     same_fields,
     takes,
@@ -323,11 +324,3 @@ def centred(
         f" {equal:.2g}: searching [{low:g}, {high:g}]"
     )
     return replace(strategy, space=replace(strategy.space, lr_min=low, lr_max=high))
-
-
-def numbers(name: str, text: str) -> tuple[float, ...]:
-    """A list of numbers with commas or spaces between."""
-    try:
-        return tuple(float(part) for part in text.replace(",", " ").split())
-    except ValueError:
-        raise ValueError(f"--{name} needs numbers with commas between but got {text!r}") from None

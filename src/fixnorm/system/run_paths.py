@@ -21,6 +21,8 @@ class RunPaths:
         self.classes = path / "classes.json"
         self.pictures = path / "pictures"
         self.checkpoints = path / "checkpoints"
+        self.branches = path / "branches"
+        """States from which runs of a smaller alpha begin."""
         self.tensorboard = path / "tensorboard"
         self.exported = path / "model.safetensors"
         """What ``fixnorm export`` writes."""

@@ -19,7 +19,7 @@ import torch
 
 from fixnorm.system import open_regular, regular, write_atomically
 
-__all__ = ["Checkpoints", "Damaged"]
+__all__ = ["Checkpoints", "Damaged", "read", "write"]
 
 _MAGIC = b"fixnorm checkpoint 1\n"
 _NAME = re.compile(r"step-(\d+)\.ckpt")
@@ -40,15 +40,8 @@ class Checkpoints:
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
         """Write a checkpoint, then drop the oldest beyond ``keep``."""
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        content = buffer.getbuffer()
-        digest = hashlib.sha256(content).hexdigest().encode()
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{step:09d}.ckpt"
-        with write_atomically(path) as file:
-            file.write(_MAGIC + digest + b"\n")
-            file.write(content)
+        write(path, state)
         paths = self._paths()
         here = paths.index(path) + 1
         for old in paths[: max(here - self.keep, 0)] + paths[here:]:  # later ones were passed over
@@ -72,12 +65,29 @@ class Checkpoints:
                 self.damaged.append(str(error))
         return None
 
+    @property
+    def there(self) -> bool:
+        """Whether there are any, whole or not."""
+        return bool(self._paths())
+
     def _paths(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
         files = (path for path in self.folder.iterdir() if regular(path))
         found = ((_NAME.fullmatch(path.name), path) for path in files)
         return [path for _, path in sorted((int(name[1]), path) for name, path in found if name)]
+
+
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Write a state with its checksum; the file is complete or not there."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
+    digest = hashlib.sha256(content).hexdigest().encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(path) as file:
+        file.write(_MAGIC + digest + b"\n")
+        file.write(content)
 
 
 def read(path: Path) -> dict[str, Any]:

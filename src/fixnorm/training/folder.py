@@ -111,7 +111,7 @@ class RunFolder(RunPaths):
     def owned(self) -> Iterator[None]:
         """Hold the folder: a second run into it is refused as long as this process lives."""
         with owned_folder(self.path):
-            for folder in (self.path, self.checkpoints):
+            for folder in (self.path, self.checkpoints, self.branches):
                 for part in folder.glob(f".*{PART}"):  # of an owner that was killed
                     part.unlink()
             yield

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from fixnorm.data import OpenSet
 from fixnorm.system.interrupt import Interrupt, Interrupted
 from fixnorm.system.machine import memory_for
-from fixnorm.training.checkpoint import Checkpoints
+from fixnorm.training.branches import Branches, check_branches, read_start, start_of
+from fixnorm.training.checkpoint import Checkpoints, Damaged
 from fixnorm.training.distributed import world
 from fixnorm.training.folder import RunFolder, write_json
 from fixnorm.training.measurements import Evaluation, evaluate
@@ -51,6 +52,10 @@ class RunOptions:
     tensorboard: bool = True
     pictures: int = 4
     """Validation images to draw the predictions of a dense task on, in the end."""
+    branches: tuple[float, ...] = ()
+    """Smaller alphas for which to keep the state just before the scale meets them."""
+    origin: Path | None = None
+    """A run of a larger alpha with such a state, to begin from."""
 
 
 def train(
@@ -78,12 +83,21 @@ def train(
         view = view if place.is_first else View()
         stack.callback(view.stop)
         folder.check(recipe)
+        check_branches(options.branches, recipe)
         done = folder.finished()
         if done is not None and whole(folder.weights):
             view.message(f"{out} is finished; give another --out to train again")
             return done.model_dump()
         if done is not None:
             view.message(f"{folder.weights} is missing or damaged: it is written anew")
+        start = None
+        if options.origin is not None and not Checkpoints(folder.checkpoints).there:
+            start = start_of(options.origin, recipe)
+            if start is None:
+                view.message(
+                    f"{options.origin} has no state from before alpha={recipe.alpha:g} was met:"
+                    " starting from the beginning"
+                )
         with memory_for(**recipe.sizes()):
             source = task_of(recipe).open(
                 data, skip_broken=options.skip_broken, progress=view.loading
@@ -97,7 +111,9 @@ def train(
             folder.prepare(recipe)
         place.barrier()
         interrupt = stack.enter_context(Interrupt())
-        run = Run(trainee, source, folder, options=options, view=view, interrupt=interrupt)
+        run = Run(
+            trainee, source, folder, options=options, view=view, interrupt=interrupt, start=start
+        )
         stack.callback(run.close)
         return run.train()
 
@@ -114,6 +130,7 @@ class Run:
         options: RunOptions,
         view: View,
         interrupt: Interrupt,
+        start: Path | None = None,
     ) -> None:
         self.trainee, self.data, self.folder = trainee, data, folder
         self.options, self.view, self.interrupt = options, view, interrupt
@@ -125,11 +142,17 @@ class Run:
         self.state = RunState(trainee, steps=self.times.steps)
         self.line = self.state.line
         self.checkpoints = Checkpoints(folder.checkpoints, keep=options.keep)
-        self._load()
+        self.branches = Branches(folder.branches, options.branches)
+        self._load(start)
+        if self.world.is_first:
+            self.branches.forget_after(self.state.step)
         self.state.started = self.saved = time.monotonic()
         self.steps_here = 0
         logs = self.world.is_first and options.tensorboard
         self.scalars = Scalars(folder.tensorboard, self.state.step) if logs else None
+        if self.scalars is not None and self.state.step == self.state.began:
+            for row in self.state.rows:  # of the run that it left
+                self.scalars.row(row)
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -150,6 +173,7 @@ class Run:
                 continue
             if self._end_row():
                 return True
+            self.branches.end_row(self.state)
             self.pause(agree=True)  # now that the row is part of the state
         return False
 
@@ -277,6 +301,7 @@ class Run:
             write_json(self.folder.classes, list(self.data.classes))
             self._draw()
             write_weights(self.folder.weights, self.trainee, self.data)
+            self.branches.end(self.state)
             write_json(self.folder.result, outcome)
         self.world.barrier()
         return outcome
@@ -312,16 +337,19 @@ class Run:
             number = agreed & 0xFF
             due = due or bool(agreed)
         if due:
-            taken = self.state.taken()
-            if taken is not None:
-                self.checkpoints.save(step, taken)
-            self.saved = time.monotonic()
+            self._save()
         if number:
             self.view.stop()
             self.world.barrier()  # torchrun ends all processes when one leaves
             raise Interrupted(number, f"stopped after step {step} of {self.times.steps}")
 
-    def _load(self) -> None:
+    def _save(self) -> None:
+        taken = self.state.taken()
+        if taken is not None:
+            self.checkpoints.save(self.state.step, taken)
+        self.saved = time.monotonic()
+
+    def _load(self, start: Path | None) -> None:
         found = self.checkpoints.latest(self.state.check)
         for problem in self.checkpoints.damaged:
             self.view.message(f"passed over: {problem}")
@@ -329,6 +357,21 @@ class Run:
             self.state.load(found[1])
         elif self.checkpoints.damaged:
             self.view.message("no whole checkpoint is left: starting from the beginning")
+        elif start is not None:
+            self._branch_off(start)
+
+    def _branch_off(self, start: Path) -> None:
+        """Take over the steps that another run has done; it is not needed again."""
+        try:
+            self.state.load(read_start(start, self.state))
+        except (Damaged, OSError) as error:
+            self.view.message(f"passed over: {error}: starting from the beginning")
+            return
+        if self.world.is_first:
+            self.folder.write_rows(self.state.rows)
+        self._save()
+        self.branches.end_row(self.state)
+        self.view.message(f"the first {self.state.step} steps are those of {self.options.origin}")
 
     def close(self) -> None:
         self.view.stop()

@@ -30,6 +30,8 @@ class RunEnd(Part):
     largest_scale: Real | None
     epochs: Annotated[Real, Field(ge=0)]
     seconds: Annotated[Real, Field(ge=0)]
+    share: Annotated[Real, Field(ge=0, le=1)] = 1.0
+    """Of all steps of the training, those that this run took itself: a branch begins later."""
 
     @model_validator(mode="after")
     def _has_its_score(self) -> Self:
@@ -99,11 +101,11 @@ def read_result(path: Path, kind: type[E], *, advice: str) -> E:
 def result(state: RunState, *, diverged: bool) -> dict[str, Any]:
     """The content of the file."""
     recipe, rows, seconds = state.trainee.recipe, state.rows, state.seconds
-    passes, scale = state.trainee.passes, state.largest_scale
+    passes, scale = state.trainee.passes, state.scale
     metric = passes.task.metric
     column = f"val_{metric.name}"
     scores = [row[column] for row in rows if row[column] is not None]
-    images = state.step * recipe.batch_size
+    images = (state.step - state.began) * recipe.batch_size
     return {
         "metric": metric.name,
         metric.name: scores[-1] if scores else None,
@@ -114,9 +116,10 @@ def result(state: RunState, *, diverged: bool) -> dict[str, Any]:
         "lr": recipe.lr,
         "alpha": recipe.alpha,
         "weight_decay": recipe.weight_decay,
-        "largest_scale": None if scale is None else _finite(scale.item()),
+        "largest_scale": _finite(scale),
         "epochs": rows[-1]["epoch"],
         "steps": rows[-1]["step"],
+        "share": state.share,
         "seed": recipe.seed,
         "mcbr_train": _finite(rows[-1]["mcbr_train"]),
         "mcbr_val": _finite(rows[-1]["mcbr_val"]),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fixnorm.system import brief
 from fixnorm.training.checkpoint import Damaged
 from fixnorm.training.measurements import SUMS, Line, columns
 from fixnorm.training.recipe import differences
@@ -33,6 +34,8 @@ class RunState:
         self.trainee, self.line, self.steps = trainee, Line(trainee), steps
         self._world = trainee.passes.world
         self.step = 0
+        self.began = 0
+        """The step from which it is this run's own work; those before are of the run it left."""
         self.rows: list[dict[str, Any]] = []
         """Of ``metrics.csv``."""
         self.detail: dict[str, float | None] = {}
@@ -45,6 +48,16 @@ class RunState:
     def seconds(self) -> float:
         """Spent on the run, by all processes that went on with it one after another."""
         return self._seconds_before + time.monotonic() - self.started
+
+    @property
+    def share(self) -> float:
+        """How much of the whole training this run has done itself."""
+        return (self.step - self.began) / self.steps
+
+    @property
+    def scale(self) -> float | None:
+        """The largest |g|/√C so far; waits for the device."""
+        return None if self.largest_scale is None else self.largest_scale.item()
 
     def note_scale(self) -> None:
         """Keep the largest scale of the heads."""
@@ -63,6 +76,7 @@ class RunState:
         return {
             "recipe": trainee.recipe.to_dict(),
             "step": self.step,
+            "began": self.began,
             "model": trainee.model.state_dict(),
             "optimizer": trainee.optimizer.state_dict(),
             "ema": None if trainee.ema is None else trainee.ema.module.state_dict(),
@@ -99,6 +113,7 @@ class RunState:
             trainee.ema.module.load_state_dict(state["ema"])
         trainee.scaler.load_state_dict(state["scaler"])
         self.step, self.rows, self.detail = state["step"], state["rows"], state["detail"]
+        self.began = state.get("began", 0)  # version 0.1 had no branches
         line.angle, self._seconds_before = state["angle"], state["seconds"]
         if state["largest_scale"] is not None:
             self.largest_scale = state["largest_scale"].to(self._world.device)
@@ -145,6 +160,9 @@ def _check_kinds(state: Mapping[str, Any], steps: int) -> None:
             raise Damaged(f"{key} is of type {type(state[key]).__name__}")
     if not 0 <= state["step"] <= steps:
         raise Damaged(f"its step {state['step']} is not one of the run's {steps}")
+    began = state.get("began", 0)
+    if not isinstance(began, int) or not 0 <= began <= state["step"]:
+        raise Damaged(f"began is {brief(began)}, not one of its {state['step']} steps")
     if not (math.isfinite(state["seconds"]) and state["seconds"] >= 0):
         raise Damaged(f"seconds is {state['seconds']}")
     sums = state["running"]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fixnorm.methods import under_cap
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
 from fixnorm.tuning.trial import Result, Round, Trial, judged, mean_of
@@ -22,8 +23,6 @@ LR, ALPHA = (1e-9, 1e6), (1e-6, 1e6)
 """Between these a search may look; beyond them float32 does not."""
 _MOST = 1000
 """Slots of a round, and seeds of a slot."""
-_TOUCHING = 1 - 1e-6
-"""A scale this close to its cap may have met it: largest_scale is rounded to float32."""
 
 Results = Mapping[Trial, Result]
 
@@ -223,7 +222,7 @@ class Rounds:
             result = self.results[other]
             if result.largest_scale is None or not result.finite or other.alpha is None:
                 continue
-            if result.largest_scale < _TOUCHING * min(trial.alpha, other.alpha):
+            if under_cap(result.largest_scale, min(trial.alpha, other.alpha)):
                 return other
         return None
 
