@@ -60,7 +60,7 @@ def test_the_plan_that_contributing_shows() -> None:
 
 
 def test_an_unknown_plan_is_refused_everywhere(tmp_path: Path, write: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match="plan must be paper or unimodal but got 'ends'"):
+    with pytest.raises(ValueError, match="plan must be paper or unimodal or auto but got 'ends'"):
         fixnorm.tune(hill, steps=10, plan="ends", progress=False)
     landscape = Landscape.read(write(lambda lr, level, seed: 50 - lr, axis="alpha"))
     with pytest.raises(ValueError, match="unknown strategy 'ends': known are paper, unimodal, gp"):

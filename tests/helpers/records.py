@@ -39,7 +39,7 @@ def trial(key: str, **given: Any) -> Trial:
     }
     fields |= given
     state = fields.pop("state")
-    ended = {f.name: fields.pop(f.name, None) for f in dataclasses.fields(Result)[1:]}
+    ended = {f.name: fields.pop(f.name, f.default) for f in dataclasses.fields(Result)[1:]}
     result = None if state == "running" else Result(state=state, **ended)
     return Trial(key=key, **{**fields, "round": Round.read(fields["round"])}, result=result)
 

@@ -86,7 +86,7 @@ BAD = [
     (["--alphas", "2,1"], "alphas must increase but got 2 1"),
     (["--alphas", "1,x"], "--alphas needs numbers with commas between but got '1,x'"),
     (["--fractions", "0,1"], "fractions must lie in (0, 1] but got 0 1"),
-    (["--plan", "best"], "plan must be paper or unimodal but got 'best'"),
+    (["--plan", "best"], "plan must be paper or unimodal or auto but got 'best'"),
     (["--method", "bo"], "method must be fixnorm or bo-weight-decay but got 'bo'"),
     (["--engine", "slurm"], "engine must be local or ray but got 'slurm'"),
     (

@@ -26,7 +26,7 @@ from fixnorm.report.words import (
     weight_decay,
 )
 from fixnorm.system.run_paths import RunPaths
-from fixnorm.tuning.trial import StudyRecord, Trial
+from fixnorm.tuning.trial import AUTO, Lr, StudyRecord, Trial, shown_lr
 
 __all__ = [
     "Cell", "Column", "SortedTable", "TextTable", "counted", "flat", "slot_table", "studies_table",
@@ -140,13 +140,14 @@ def trial_table(study: StudyRecord, out: Path) -> SortedTable:
     columns = (
         Column("trial", [Cell(t.key, t.number) for t in trials]),
         Column("round", [Cell(t.round, t.round) for t in trials]),
-        _numbers("lr", (t.lr for t in trials), "{:.4g}".format),
+        Column("lr", [_lr(t.lr) for t in trials], number=True),
         *_numbers("alpha", (t.alpha for t in trials), "{:g}".format).known,
         *_numbers("weight decay", (t.weight_decay for t in trials), weight_decay).known,
         _numbers("length", (t.fraction for t in trials), length),
         *([_numbers("seed", (t.seed for t in trials), str)] if several else []),
         _numbers(study.metric, (t.accuracy for t in trials), partial(bare, metric=study.metric)),
         Column("state", [_state(t.state, t) for t in trials]),
+        *_costs(trials),
         *_numbers("largest g/√C", (t.largest_scale for t in trials), "{:.3g}".format).known,
         *_numbers("time", (t.seconds for t in trials), duration).known,
         *Column("files", [_files(t, out) for t in trials]).known,
@@ -169,7 +170,7 @@ def slot_table(study: StudyRecord) -> SortedTable | None:
     seeds = [Cell(f"{len(slot.values)} of {slot.seeds}", len(slot.values)) for slot in slots]
     columns = (
         Column("round", [Cell(slot.first.round, slot.first.round) for slot in slots]),
-        Column("slot", [Cell(choice(slot.first), slot.first.lr) for slot in slots]),
+        Column("slot", [Cell(choice(slot.first), _lr(slot.first.lr).key) for slot in slots]),
         _numbers("length", (slot.first.fraction for slot in slots), length),
         Column("seeds", seeds, number=True),
         _numbers("mean", (slot.mean for slot in slots), told),
@@ -229,10 +230,25 @@ def _numbers(name: str, values: Iterable[float | None], shown: Callable[[float],
     return Column(name, cells, number=True)
 
 
+def _lr(lr: Lr) -> Cell:
+    return Cell(shown_lr(lr, ".4g"), None if lr == AUTO else lr)
+
+
+def _costs(trials: Sequence[Trial]) -> tuple[Column, ...]:
+    """What each has spent, where that is not its length: some of them branch from others."""
+    if all(trial.trunk is None for trial in trials):
+        return ()
+    return (
+        _numbers("cost (T_max)", (None if t.result is None else t.cost for t in trials), length),
+    )
+
+
 def _state(state: str, trial: Trial | None = None) -> Cell:
     why = None
     if trial is not None:
         why = trial.reason if trial.source is None else f"same as {trial.source}"
+        if why is None and trial.result is not None and trial.result.share < 1:
+            why = f"from {trial.trunk}"
     return Cell(state, state, mark=f"state {state}", why=why)
 
 
