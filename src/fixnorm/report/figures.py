@@ -43,7 +43,7 @@ from fixnorm.report.summary import (
     slots_of,
 )
 from fixnorm.report.words import bare, choice, metric_name, span, title_of
-from fixnorm.tuning.trial import StudyRecord, shown_lr
+from fixnorm.tuning.trial import AUTO, StudyRecord, shown_lr
 
 __all__ = ["alpha_figure", "lr_figure", "points_figure", "progress_figure"]
 
@@ -94,7 +94,7 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
     return Drawing(
         "alpha",
         f"{metric_name(study.metric).capitalize()} over alpha",
-        "At the best lr."
+        ("lr by the rule of the sphere." if first.lr == AUTO else "At the best lr.")
         + (free if any(slot.state == "free" for slot in slots) else "")
         + _seeds_caption(study),
         (Panel(title, draw),),
