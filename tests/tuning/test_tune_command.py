@@ -69,6 +69,14 @@ def test_dry_run_of_the_baseline(said: Said) -> None:
     assert "at most 35 trainings, 35 T_max" in out
 
 
+def test_dry_run_without_a_search_for_lr(said: Said) -> None:
+    code, out, _ = said("tune", "digits", "--plan", "auto", "--alphas", "1,4,16", "--dry-run")
+    assert code == 0
+    assert "trunk: alpha 16, lr auto, 1 T_max" in out
+    assert "alpha round: 4 1, each from where g meets its cap in the trunk" in out
+    assert "at most 3 trainings, 3 T_max, about" in out
+
+
 def test_dry_run_counts_the_probe(said: Said) -> None:
     given = ("--from-weight-decay", "0.4", "1e-4")
     _, out, _ = said("tune", "digits", "--dry-run", "--json", *given)
@@ -87,6 +95,20 @@ BAD = [
     (["--alphas", "1,x"], "--alphas needs numbers with commas between but got '1,x'"),
     (["--fractions", "0,1"], "fractions must lie in (0, 1] but got 0 1"),
     (["--plan", "best"], "plan must be paper or unimodal or auto but got 'best'"),
+    *(
+        (["--plan", "auto", *given], f"{given[0]} means nothing with --plan auto: it has no search")
+        for given in (
+            ["--lr-min", "0.1"],
+            ["--lr-max", "2"],
+            ["--splits", "3"],
+            ["--fractions", "1"],
+            ["--from-weight-decay", "0.4", "1e-4"],
+        )
+    ),
+    (["--plan", "auto", "--set", "lr=1"], "--set lr=1 means nothing with --plan auto, which sets"),
+    (["--set", "lr=auto"], "--set lr=auto means nothing in a search over lr: give --plan auto"),
+    (["--plan", "auto", "--set", "optimizer=lamb"], "lr: auto is for SGD on a sphere but got"),
+    (["--plan", "auto", "--alphas", "2,1"], "alphas must increase but got 2 1"),
     (["--method", "bo"], "method must be fixnorm or bo-weight-decay but got 'bo'"),
     (["--engine", "slurm"], "engine must be local or ray but got 'slurm'"),
     (

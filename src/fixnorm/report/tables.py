@@ -143,11 +143,10 @@ def trial_table(study: StudyRecord, out: Path) -> SortedTable:
         Column("lr", [_lr(t.lr) for t in trials], number=True),
         *_numbers("alpha", (t.alpha for t in trials), "{:g}".format).known,
         *_numbers("weight decay", (t.weight_decay for t in trials), weight_decay).known,
-        _numbers("length", (t.fraction for t in trials), length),
+        *_lengths(trials),
         *([_numbers("seed", (t.seed for t in trials), str)] if several else []),
         _numbers(study.metric, (t.accuracy for t in trials), partial(bare, metric=study.metric)),
         Column("state", [_state(t.state, t) for t in trials]),
-        *_costs(trials),
         *_numbers("largest g/√C", (t.largest_scale for t in trials), "{:.3g}".format).known,
         *_numbers("time", (t.seconds for t in trials), duration).known,
         *Column("files", [_files(t, out) for t in trials]).known,
@@ -234,13 +233,15 @@ def _lr(lr: Lr) -> Cell:
     return Cell(shown_lr(lr, ".4g"), None if lr == AUTO else lr)
 
 
-def _costs(trials: Sequence[Trial]) -> tuple[Column, ...]:
-    """What each has spent, where that is not its length: some of them branch from others."""
-    if all(trial.trunk is None for trial in trials):
-        return ()
-    return (
-        _numbers("cost (T_max)", (None if t.result is None else t.cost for t in trials), length),
-    )
+def _lengths(trials: Sequence[Trial]) -> tuple[Column, ...]:
+    """How long each is; of trainings that branch from others what each has spent says more."""
+    columns = []
+    if any(trial.trunk is not None for trial in trials):
+        spent = (None if trial.result is None else trial.cost for trial in trials)
+        columns = [_numbers("cost (T_max)", spent, length)]
+    if not columns or any(trial.fraction != 1 for trial in trials):
+        columns.append(_numbers("length", (trial.fraction for trial in trials), length))
+    return tuple(columns)
 
 
 def _state(state: str, trial: Trial | None = None) -> Cell:

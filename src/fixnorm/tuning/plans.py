@@ -112,7 +112,7 @@ register(
         hint="lr by the sphere rule, alpha by branches",
         function=auto.auto,
         parameters={"margin": MARGIN},
-        outline="ends where accuracy is more than {margin:g} below the best; expected: 1.5 to 2.5"
+        outline="ends where accuracy is more than {margin:g} below the best; expected: 1.5 to 3"
         " T_max a seed, as a branch costs only what is left",
         rounds=auto.outline,
         uses=("alphas", "seeds"),
