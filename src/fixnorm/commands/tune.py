@@ -288,7 +288,7 @@ def searched(
     answer = result(search, record, best, train)
     write_json(folder / "result.json", answer)
     report = write_report(read_studies(search.storage, folder), folder, command=train)
-    spent = f"{answer['trials']} trainings, {answer['cost']:g} T_max"
+    spent = f"{answer['trials']} trainings, {answer['cost']:.4g} T_max"
     free = f", {answer['free']} slots for free" if answer["free"] else ""
     told.print(f"best {found(best)}   ({spent}{free})", style="bold")
     for note in notes(record):

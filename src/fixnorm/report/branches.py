@@ -68,7 +68,10 @@ def branch_figure(study: StudyRecord, runs: Runs) -> Drawing | None:
     if score is None:
         return None
     wide = {"height": _HEIGHT, "right": max(breadth(line.label) for line in lines)}
-    drawn = (("g / √C, and the caps", _draw_scales), (COLUMNS[score], partial(_draw_scores, score)))
+    drawn = (
+        ("scale of the head, min(g/√C, alpha)", _draw_scales),
+        (COLUMNS[score], partial(_draw_scores, score)),
+    )
     panels = tuple(
         Panel(title, partial(draw, lines=lines, title=title), **wide) for title, draw in drawn
     )
@@ -143,7 +146,8 @@ def _draw_scales(ax: Axes, *, lines: Sequence[_Line], title: str) -> None:
         root = next((cap / line.alpha for _, cap in line.curves.get("cap", ())), None)
         if root:
             points = line.own(line.curves.get("head_scale", ()))
-            scales[line.alpha] = tuple((x, abs(g) / root) for x, g in points if g)
+            # What counts is min(g, α√C): above its cap g has no gradient, and momentum may lift it.
+            scales[line.alpha] = tuple((x, min(abs(g) / root, line.alpha)) for x, g in points if g)
     seen = [g for curve in scales.values() for _, g in curve]
     low, high = min(seen, default=0.5), max(seen, default=2.0)
     caps = sorted({line.alpha for line in lines})
