@@ -570,18 +570,18 @@ def algorithm4(ledger: Ledger, setting: Setting, rule: Side, seed: int) -> Side:
 
     def train(trial: Trial) -> Result:
         assert trial.alpha is not None
-        side = Side(kind="tuned", lr=trial.lr, alpha=trial.alpha, fraction=trial.fraction)
+        side = Side(kind="tuned", lr=trial.rate, alpha=trial.alpha, fraction=trial.fraction)
         row = ledger.get(setting, side, seed)
         if row["accuracy"] is None:
             return Result(state="diverged")
         return Result(accuracy=row["accuracy"], largest_scale=row["largest_scale"])
 
     low, high = range_around(ledger.get(setting, rule, seed)["lr"][2])
-    strategy = PlanStrategy(space=SearchSpace(lr_min=low, lr_max=high))
+    strategy = PlanStrategy(plan="paper", space=SearchSpace(lr_min=low, lr_max=high))
     answer = run_here(Search(strategy, Trials(strategy.settings())), train)
     assert answer is not None
     assert answer.alpha is not None
-    return Side(kind="tuned", lr=answer.lr, alpha=answer.alpha)
+    return Side(kind="tuned", lr=answer.rate, alpha=answer.alpha)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ class Results:
         return {r["seed"]: r for r in self.rows if (r["setting"], r["side"]) == (setting, side)}
 
     def steps(self, setting: str) -> int:
-        return max(row["steps"] for row in self.rows if row["setting"] == setting)
+        return max(int(row["steps"]) for row in self.rows if row["setting"] == setting)
 
 
 def accuracy(row: Row) -> float:

@@ -47,7 +47,8 @@ class SphereRule(NamedTuple):
         """lr_t = c · (1 − μ) · R² / (T^p · √(mean_{s≤t} ‖R·∇L_s‖²)), of the gradients up to now."""
         squares = [norm(R * g for g in dL) ** 2 for dL in gradients]
         rms = torch.sqrt(torch.stack(squares).mean())
-        return self.c * (1 - mu) * R**2 / (self.T**self.p * rms)
+        lr: Tensor = self.c * (1 - mu) * R**2 / (self.T**self.p * rms)
+        return lr
 
 
 class Momentum(TypedDict):

@@ -39,7 +39,7 @@ def trial(key: str, **given: Any) -> Trial:
     }
     fields |= given
     state = fields.pop("state")
-    ended = {f.name: fields.pop(f.name, None) for f in dataclasses.fields(Result)[1:]}
+    ended = {f.name: fields.pop(f.name, f.default) for f in dataclasses.fields(Result)[1:]}
     result = None if state == "running" else Result(state=state, **ended)
     return Trial(key=key, **{**fields, "round": Round.read(fields["round"])}, result=result)
 
@@ -123,6 +123,90 @@ def paper_study(
     return made
 
 
+def auto_study(
+    folder: Path, *, name: str = "cifar10-small-auto", seeds: int = 1, epochs: int = 20
+) -> StudyRecord:
+    """Plan auto: g/√C of the trunk reaches 6.3, so alpha 8 is free; 4, 2 and 1 branch, 1 falls."""
+    finals = {16.0: 67.1, 8.0: 67.1, 4.0: 67.6, 2.0: 67.9, 1.0: 65.8}
+    left = {alpha: _left(alpha, epochs) for alpha in (4.0, 2.0, 1.0)}
+    trials = []
+    for alpha, final in finals.items():
+        for seed in range(seeds):
+            index, largest = SPACE["alphas"].index(alpha), f"trunk-5-seed{seed}"
+            key = f"alpha-{index}-seed{seed}" if alpha < 16 else largest
+            share = 1 - left.get(alpha, 0) / epochs
+            free = alpha == 8.0
+            trials.append(
+                trial(
+                    key,
+                    round="alpha round" if alpha < 16 else "trunk",
+                    branch_of="trunk-5" if alpha < 16 else None,
+                    index=index,
+                    lr="auto",
+                    alpha=alpha,
+                    seed=seed,
+                    state="free" if free else "trained",
+                    accuracy=final + 0.3 * seed,
+                    source=largest if free else None,
+                    largest_scale=min(6.3, 1.05 * alpha),
+                    seconds=None if free else 190 * share,
+                    share=1.0 if free else share,
+                    folder=None if free else folder / key,
+                )
+            )
+    made = study(
+        *trials,
+        name=name,
+        strategy="auto",
+        folder=folder,
+        settings={"space": {"alphas": SPACE["alphas"], "seeds": seeds}, "margin": 1.0},
+        over=True,
+    )
+    for run in made.trials:
+        if run.folder is not None:
+            rows = [
+                _auto_row(run, e, epochs, left.get(run.alpha or 0)) for e in range(1, epochs + 1)
+            ]
+            _write_run(run, rows)
+    return made
+
+
+def _scale(done: float) -> float:
+    """g/√C of the trunk."""
+    return 0.55 + 5.75 * done**1.3
+
+
+def _left(alpha: float, epochs: int) -> int:
+    """The last epoch at whose end the trunk's scale was below alpha."""
+    return max(e for e in range(epochs + 1) if _scale(e / epochs) < alpha)
+
+
+def _auto_row(run: Trial, epoch: int, epochs: int, left: int | None) -> dict[str, Any]:
+    """Up to where it leaves the trunk, the trunk's in all but the cap."""
+    assert run.alpha is not None
+    own = left is not None and epoch > left
+    done, root = epoch / epochs, math.sqrt(CLASSES)
+    noise = random.Random(f"{run.alpha if own else 'trunk'} {run.seed} {epoch}")
+    final = (run.accuracy or 10.0) if own else 67.1 + 0.3 * run.seed
+    lr = 0.9 * min(done / 0.1, (1 + math.cos(math.pi * done)) / 2 + 0.01) / (1 + 0.4 * done)
+    return {
+        "epoch": epoch,
+        "step": epoch * 156,
+        "lr": lr,
+        "train_loss": 1.9 - 0.75 * done**0.8 + noise.gauss(0, 0.01),
+        "train_accuracy": 60 * done,
+        "val_accuracy": final * (0.45 + 0.55 * done**0.6) + noise.gauss(0, 1.0) * (1 - done),
+        "conv_norm": 28.7,
+        "head_scale": root * (min(_scale(done), 1.03 * run.alpha) if own else _scale(done)),
+        "cap": root * run.alpha,
+        "mcbr_train": -0.15 - 0.14 * done,
+        "mcbr_val": -0.2 - 0.1 * done,
+        "effective_lr": lr / 28.7**2,
+        "angular_update": 0.03 * math.sqrt(lr) + noise.gauss(0, 3e-4),
+        "implied_decay": 4e-3,
+    }
+
+
 def baseline_study(
     folder: Path, *, name: str = "cifar10-small-bo", points: int = 25, epochs: int = 20
 ) -> StudyRecord:
@@ -175,14 +259,18 @@ def write_runs(study: StudyRecord, epochs: int) -> None:
     for run in study.trials:
         if run.folder is None:
             continue
-        run.folder.mkdir(parents=True, exist_ok=True)
         rows = [_row(run, e, max(round(epochs * run.fraction), 2)) for e in range(1, epochs + 1)]
-        rows = rows[: max(round(epochs * run.fraction), 2)]
-        with (run.folder / "metrics.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        (run.folder / "result.json").write_text(json.dumps({"accuracy": run.accuracy}))
+        _write_run(run, rows[: max(round(epochs * run.fraction), 2)])
+
+
+def _write_run(run: Trial, rows: list[dict[str, Any]]) -> None:
+    assert run.folder is not None
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with (run.folder / "metrics.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    (run.folder / "result.json").write_text(json.dumps({"accuracy": run.accuracy}))
 
 
 def _row(run: Trial, epoch: int, epochs: int) -> dict[str, Any]:
@@ -193,19 +281,19 @@ def _row(run: Trial, epoch: int, epochs: int) -> dict[str, Any]:
     free_scale = 1.8 + 3.9 * (1 - math.exp(-3 * done))
     cap = None if run.alpha is None else run.alpha * math.sqrt(CLASSES)
     shape = 0.45 + 0.55 * done**1.5 if final > 10 else 1.0
-    loss = 1.9 - 0.75 * done**0.8 + 0.08 * abs(math.log(run.lr / 1.4)) + noise.gauss(0, 0.01)
+    loss = 1.9 - 0.75 * done**0.8 + 0.08 * abs(math.log(run.rate / 1.4)) + noise.gauss(0, 0.01)
     return {
         "epoch": epoch,
         "step": epoch * 156,
-        "lr": run.lr * (1 - done),
+        "lr": run.rate * (1 - done),
         "train_loss": float("nan") if broken else loss * (1 + 400 * (final == 10.0) * done),
         "train_accuracy": 100 * shape * 0.7,
         "val_accuracy": None if broken else final * shape + noise.gauss(0, 1.2) * (1 - done),
-        "conv_norm": 28.7 + noise.gauss(0, 0.02) if cap else 24 - 14 * done * min(run.lr, 1),
+        "conv_norm": 28.7 + noise.gauss(0, 0.02) if cap else 24 - 14 * done * min(run.rate, 1),
         "head_scale": free_scale if cap is None else min(free_scale, cap * 1.1),
         "cap": cap,
         "mcbr_train": -0.15 - 0.14 * done,
-        "mcbr_val": None if broken else -0.2 - 0.1 * done + 0.02 * math.log(run.lr),
+        "mcbr_val": None if broken else -0.2 - 0.1 * done + 0.02 * math.log(run.rate),
         "effective_lr": 1e-3,
         "angular_update": 1e-2,
         "implied_decay": 4e-3,

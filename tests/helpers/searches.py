@@ -17,18 +17,26 @@ SMALL = (
     *("--set", "epochs=2", "--set", "warmup_epochs=0", "--set", "train_per_class=40"),
     *("--splits", "2", "--fractions", "0.5,1", "--alphas", "0.5,16", "--workers", "2"),
 )
+BRANCHES = (
+    *("--plan", "auto", "--alphas", "0.5,1,2,16", "--margin", "100", "--workers", "2"),
+    *("--set", "epochs=2", "--set", "warmup_epochs=1"),
+)
+"""A search in which alpha 2 is free, alpha 1 branches after the first of the two epochs, and alpha
+0.5, which is met before the first step, begins at zero."""
 KEYS = ["alpha-1-seed0", "lr1-0-seed0", "lr1-1-seed0", "lr2-0-seed0", "lr2-1-seed0"]
 
 
 def command(out: Path, *options: str) -> list[str]:
     """What is given again replaces what is there; a cluster takes no number of workers."""
+    tune = [sys.executable, "-m", "fixnorm", "tune", "digits", "--out", str(out)]
+    if "auto" in options:
+        return [*tune, *options]
     small = {SMALL[k]: SMALL[k + 1] for k in range(6, len(SMALL), 2)}
     small = {name: value for name, value in small.items() if name not in options}
     if "ray" in options:
         del small["--workers"]
     words = [word for pair in small.items() for word in pair]
-    given = (*SMALL[:6], *words, *options)
-    return [sys.executable, "-m", "fixnorm", "tune", "digits", "--out", str(out), *given]
+    return [*tune, *SMALL[:6], *words, *options]
 
 
 def start(out: Path, *options: str) -> subprocess.Popen[str]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
+from fixnorm.report.branches import branch_figure, rule_figure
 from fixnorm.report.curves import PAGE_POINTS, curve_figures, read_curves, read_runs, thinned
 from fixnorm.report.drawing import Drawing, png, svg
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.style import apart
 from fixnorm.tuning.trial import Result, StudyRecord
-from helpers.records import baseline_study, paper_study, study, trial
+from helpers.records import auto_study, baseline_study, paper_study, study, trial
 
 HEADER = "epoch,step,train_loss,val_accuracy\n"
 
@@ -39,8 +42,10 @@ def picture(drawing: Drawing | None) -> np.ndarray:
 
 def all_drawings(record: StudyRecord) -> list[Drawing]:
     single = (lr_figure, alpha_figure, points_figure)
+    runs = read_runs([record])
     drawn = [figure(record) for figure in single] + [progress_figure([record])]
-    return [d for d in drawn if d is not None] + [*curve_figures(record, read_runs([record]))]
+    drawn += [branch_figure(record, runs), rule_figure(record, runs)]
+    return [d for d in drawn if d is not None] + [*curve_figures(record, runs)]
 
 
 # -- over lr and alpha -------------------------------------------------------------------------
@@ -288,3 +293,68 @@ def test_labels_are_pushed_apart() -> None:
     assert apart([0.5, 0.52, 0.54], 0.1) == pytest.approx([0.42, 0.52, 0.62])
     assert apart([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
     assert apart([0.0, 0.0], 0.1) == pytest.approx([0.0, 0.1])
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_every_alpha_leaves_the_trunk_where_it_meets_its_cap(tmp_path: Path, seeds: int) -> None:
+    record = auto_study(tmp_path, seeds=seeds)
+    runs = read_runs([record])
+    drawing = branch_figure(record, runs)
+    assert drawing is not None
+    assert ("first seed" in drawing.caption) == (seeds > 1)
+    said = words(drawing).splitlines()
+    # 8 is free, so it has no line; the others cost what was left when they left.
+    for label in ("alpha 16: 1 T_max", "alpha 4: 0.35 T_max", "alpha 2: 0.7 T_max"):
+        assert said.count(label) == 2  # in both panels
+    assert not any(label.startswith("alpha 8") for label in said)
+    for panel, column in zip(drawing.panels, ("head_scale", "val_accuracy"), strict=True):
+        ax = panel.axes(Figure(figsize=(5, 3)))
+        lines = [line.get_xydata() for line in ax.lines if len(line.get_xdata()) > 2]
+        trunk = {tuple(point) for point in lines[0]}
+        # 4 leaves after epoch 13, 2 after 6, 1 after 2: there they are on the trunk, and no longer.
+        assert [line[0][0] for line in lines] == [1, 13, 6, 2], column
+        for line in lines[1:]:
+            assert tuple(line[0]) in trunk
+            assert tuple(line[-1]) not in trunk
+
+
+def test_the_lr_of_the_answer(tmp_path: Path) -> None:
+    record = auto_study(tmp_path)
+    drawing = rule_figure(record, read_runs([record]))
+    assert drawing is not None
+    assert [panel.title for panel in drawing.panels] == ["lr", "angle of a step (°)"]
+    answers = read_curves(tmp_path / "alpha-2-seed0")
+    highest = max(lr for _, lr in answers["lr"])
+    turned = max(math.degrees(angle) for _, angle in answers["angular_update"])
+    assert {f"{highest:.3g}", f"{turned:.3g}"} <= set(words(drawing).splitlines())
+
+
+def test_an_answer_that_is_free_shows_the_training_it_stands_for(tmp_path: Path) -> None:
+    """Of equals the smaller alpha is the answer; it has no folder of its own."""
+    made = auto_study(tmp_path)
+    record = dataclasses.replace(made, trials=made.trials[:2])
+    best = record.answer()
+    assert best is not None
+    assert (best.alpha, best.folder) == (8.0, None)
+    assert rule_figure(record, read_runs([record])) is not None
+
+
+def test_other_searches_have_no_branches(tmp_path: Path) -> None:
+    for record in (paper_study(tmp_path / "paper"), baseline_study(tmp_path / "bo")):
+        runs = read_runs([record])
+        assert branch_figure(record, runs) is None
+        assert rule_figure(record, runs) is None
+
+
+@pytest.mark.parametrize("text", ["", "epoch\n", HEADER, HEADER + "1,11,nan,nan\n"])
+def test_branches_of_runs_in_any_state(tmp_path: Path, text: str) -> None:
+    record = auto_study(tmp_path)
+    for key in ("trunk-5-seed0", "alpha-2-seed0"):
+        (tmp_path / key / "metrics.csv").write_text(text)
+    running = dataclasses.replace(record.trials[-1], result=None)
+    record = dataclasses.replace(record, trials=(*record.trials[:-1], running), over=False)
+    for drawing in all_drawings(record):
+        words(drawing)

@@ -246,7 +246,7 @@ def test_processes_need_a_function_by_name() -> None:
         ({"alphas": [1, math.nan]}, "alphas must be finite but got nan"),
         ({"out": 5}, "out must be a text or None but got 5"),
         ({"name": ""}, "name must be a text but got ''"),
-        ({"plan": "best"}, "plan must be one of paper, unimodal, uncapped but got 'best'"),
+        ({"plan": "best"}, "plan must be one of paper, unimodal, uncapped, auto but got 'best'"),
         ({"margin": math.nan}, "margin must be"),
         ({"lr_range": (1.0, 0.1)}, "lr_max must be greater than lr_min"),
         ({"storage": "mysql://x/y"}, "--storage must be sqlite or postgresql but got mysql"),

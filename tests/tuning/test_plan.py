@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixnorm.tuning.auto import auto
 from fixnorm.tuning.plan import PAPER, Advice, SearchSpace, paper, uniform_split
+from fixnorm.tuning.plans import plan_of
 from fixnorm.tuning.trial import Result, Trial
 from fixnorm.tuning.uncapped import uncapped
 from fixnorm.tuning.unimodal import cannot_win, unimodal
@@ -17,6 +19,7 @@ from fixnorm.tuning.unimodal import cannot_win, unimodal
 Plan = Callable[..., Advice]
 Found = Callable[[Trial], Result]
 PLANS = [paper, unimodal, uncapped]
+EVERY = [*PLANS, auto]
 
 
 def run(plan: Plan, space: SearchSpace, found: Found) -> tuple[Advice, dict[Trial, Result], list]:
@@ -297,7 +300,7 @@ def test_lr_is_within_one_grid_step_of_the_best(case: tuple[SearchSpace, Found, 
 @given(
     st.dictionaries(st.integers(0, 14), st.floats(0, 100) | st.just(math.nan), max_size=15),
     st.integers(1, 3),
-    st.sampled_from(PLANS),
+    st.sampled_from(EVERY),
 )
 @settings(max_examples=200, deadline=None)
 def test_never_more_trainings_than_announced(
@@ -309,10 +312,10 @@ def test_never_more_trainings_than_announced(
         return Result(accuracy=values.get(5 * trial.slot.round.number + trial.slot.index % 5, 50.0))
 
     _, _, trained = run(plan, space, found)
-    assert len(trained) == len(set(trained)) <= space.trainings
+    assert len(trained) == len(set(trained)) <= plan_of(plan.__name__).trainings(space)
 
 
-@given(st.data(), st.sampled_from(PLANS), st.integers(1, 2))
+@given(st.data(), st.sampled_from(EVERY), st.integers(1, 2))
 @settings(max_examples=150, deadline=None)
 def test_any_prefix_of_finished_trials_gives_the_same_search(
     data: st.DataObject, plan: Plan, seeds: int

@@ -18,12 +18,13 @@ from fixnorm import recipes
 from fixnorm.report import write_report
 from fixnorm.report.summary import answer
 from fixnorm.tuning.plan import SearchSpace
+from fixnorm.tuning.plans import PLANS
 from fixnorm.tuning.run import RecipeSearch, TrialRuns, result
 from fixnorm.tuning.search import Ledger, Search, run_here
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.study import Study, read_studies
-from fixnorm.tuning.trial import Result, Round, Trial
+from fixnorm.tuning.trial import Lr, Result, Round, Trial, shown_lr
 from fixnorm.tuning.view import SearchView, found
 
 # lr round 1: 0.5 and 0.8, of which 0.8 wins; lr round 2: 0.2 and 0.8; alpha round at the best lr.
@@ -41,7 +42,8 @@ def told(trial: Trial) -> Result:
     assert trial.alpha is not None
     if trial.lr == 0.5:
         return Result(state="diverged", reason="too high")
-    return Result(accuracy=accuracy(trial), largest_scale=min(trial.alpha, 3.0))
+    share = 1.0 if trial.trunk is None else 0.7
+    return Result(accuracy=accuracy(trial), largest_scale=min(trial.alpha, 3.0), share=share)
 
 
 def steps(search: Search, *, at_a_time: int) -> Iterator[None]:
@@ -71,13 +73,15 @@ def _nothing_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_nothing_rendered")
 @pytest.mark.parametrize(
-    ("plan", "seeds", "at_a_time"), [("paper", 1, 1), ("paper", 2, 2), ("unimodal", 2, 3)]
+    ("plan", "seeds", "at_a_time"),
+    [("paper", 1, 1), ("paper", 2, 2), ("unimodal", 2, 3), ("auto", 1, 1), ("auto", 2, 3)],
 )
 def test_terminal_json_and_page_have_one_answer_at_every_moment(
     tmp_path: Path, plan: str, seeds: int, at_a_time: int
 ) -> None:
     """For this search, after the third training, they had 64.0 and 70.0."""
-    space = SearchSpace(**{**vars(SPACE), "seeds": seeds})
+    used = {name: getattr(SPACE, name) for name in PLANS[plan].uses}
+    space = SearchSpace(**{**used, "seeds": seeds})
     runs = TrialRuns(
         recipe=recipes.get("digits"), settings=(), data=None, folder=tmp_path / f"fixnorm-{plan}"
     )
@@ -85,19 +89,21 @@ def test_terminal_json_and_page_have_one_answer_at_every_moment(
     of_runs = RecipeSearch(
         strategy=PlanStrategy(space=space, plan=plan), runs=runs, storage=storage
     )
-    seen: list[tuple[float, float | None, float | None]] = []
+    seen: list[tuple[Lr, float | None, float | None]] = []
     with of_runs.owned() as search:
         for _ in steps(search, at_a_time=at_a_time):
             seen.append(check(search, of_runs, tmp_path))
         seen.append(check(search, of_runs, tmp_path))
-    if at_a_time == 1:
+    if plan == "auto":  # alpha 2 branches; the fall from 4 to 1 ends the search
+        assert seen[-1] == ("auto", 16.0, 4.0 + (seeds - 1) / 2)
+    elif at_a_time == 1:
         assert seen[1:4] == [(0.8, 0.5, 70.0), (0.2, 0.5, 64.0), (0.8, 0.5, 67.0)]
         assert seen[-1] == (0.8, 16.0, 72.0)
 
 
 def check(
     search: Search, of_runs: RecipeSearch, folder: Path
-) -> tuple[float, float | None, float | None]:
+) -> tuple[Lr, float | None, float | None]:
     """The answer, after a look at every place that shows it."""
     best = search.answer()
     shown = on_terminal(search)
@@ -116,7 +122,10 @@ def check(
         best.alpha,
         best.accuracy,
     )
-    named = f"The best (is|so far is) lr {best.lr:g}, alpha {best.alpha:g}, with accuracy"
+    cost = as_json["cost"]
+    assert f"{cost:.1f} of at most {of_runs.strategy.cost:g} T_max" in shown
+    assert f"cost spent{cost:.4g} Tmax of at most {of_runs.strategy.cost:g} Tmax" in written
+    named = f"The best (is|so far is) lr {shown_lr(best.lr)}, alpha {best.alpha:g}, with accuracy"
     assert re.search(rf"{named} {best.accuracy:.2f} %", written), written
     assert page is not None
     assert (page.first.lr, page.first.alpha, page.mean) == (best.lr, best.alpha, best.accuracy)
@@ -187,6 +196,7 @@ def test_a_grid_point_that_diverged_is_not_trained_twice() -> None:
     [
         (Round("lr", 1), "lr round 2", "lr2-3-seed1"),
         (Round("alpha", 2), "alpha round", "alpha-3-seed1"),
+        (Round("trunk"), "trunk", "trunk-3-seed1"),
         (Round("points"), "points", "point-003"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
 from fixnorm.tuning.trial import StudyRecord
-from helpers.searches import KEYS, check_whole, finish, gone, start, stored, trainings
+from helpers.searches import BRANCHES, KEYS, check_whole, finish, gone, start, stored, trainings
 from helpers.small_disk import small_disk
 
 pytestmark = pytest.mark.slow
@@ -114,17 +114,27 @@ def test_the_runs_disk_fills_up_while_the_study_is_elsewhere(
     assert values == {trial.key: (trial.state, trial.accuracy) for trial in reference.trials}
 
 
-def test_trials_of_several_processes_die_with_the_driver(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("search", "at", "trials"),
+    [
+        (("--workers", "1", "--fractions", "1", "--alphas", "0.5"), "lr1-0-seed0", 2),
+        (BRANCHES, "alpha-1-seed0", 3),  # a branch: the next driver goes on with it
+    ],
+)
+def test_trials_of_several_processes_die_with_the_driver(
+    tmp_path: Path, search: tuple[str, ...], at: str, trials: int
+) -> None:
     """torchrun, killed, would leave its processes behind."""
     out = tmp_path / "study"
-    options = ("--nproc-per-trial", "2", "--workers", "1", "--fractions", "1", "--alphas", "0.5")
+    options = ("--nproc-per-trial", "2", *search)
     driver = start(out, *options)
-    while len(trainings(out)) < 3:  # torchrun and its two processes
+    # torchrun and its two processes
+    while len(trainings(out)) < 3 or not list(out.glob(f"*/logs/{at}.log")):
         assert driver.poll() is None
         time.sleep(0.05)
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     assert gone(out)
     result = finish(out, *options)
-    assert (result["trials"], result["failed"]) == (2, 0)
+    assert (result["trials"], result["failed"]) == (trials, 0)
     assert stored(out).over

@@ -16,8 +16,9 @@ from fixnorm import recipes
 from fixnorm.commands import run
 from fixnorm.training import RunOptions, changed, train
 from fixnorm.tuning import estimate
+from fixnorm.tuning.trial import Trial
 from helpers import chromium
-from helpers.searches import SMALL, finish, stored
+from helpers.searches import BRANCHES, SMALL, finish, stored
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -69,6 +70,14 @@ def test_dry_run_of_the_baseline(said: Said) -> None:
     assert "at most 35 trainings, 35 T_max" in out
 
 
+def test_dry_run_without_a_search_for_lr(said: Said) -> None:
+    code, out, _ = said("tune", "digits", "--plan", "auto", "--alphas", "1,4,16", "--dry-run")
+    assert code == 0
+    assert "trunk: alpha 16, lr auto, 1 T_max" in out
+    assert "alpha round: 4 1, each from where g meets its cap in the trunk" in out
+    assert "at most 3 trainings, 3 T_max, about" in out
+
+
 def test_dry_run_counts_the_probe(said: Said) -> None:
     given = ("--from-weight-decay", "0.4", "1e-4")
     _, out, _ = said("tune", "digits", "--dry-run", "--json", *given)
@@ -86,7 +95,21 @@ BAD = [
     (["--alphas", "2,1"], "alphas must increase but got 2 1"),
     (["--alphas", "1,x"], "--alphas needs numbers with commas between but got '1,x'"),
     (["--fractions", "0,1"], "fractions must lie in (0, 1] but got 0 1"),
-    (["--plan", "best"], "plan must be one of paper, unimodal, uncapped but got 'best'"),
+    (["--plan", "best"], "plan must be one of paper, unimodal, uncapped, auto but got 'best'"),
+    *(
+        (["--plan", "auto", *given], f"{given[0]} means nothing with --plan auto: it has no search")
+        for given in (
+            ["--lr-min", "0.1"],
+            ["--lr-max", "2"],
+            ["--splits", "3"],
+            ["--fractions", "1"],
+            ["--from-weight-decay", "0.4", "1e-4"],
+        )
+    ),
+    (["--plan", "auto", "--set", "lr=1"], "--set lr=1 means nothing with --plan auto, which sets"),
+    (["--set", "lr=auto"], "--set lr=auto means nothing in a search over lr: give --plan auto"),
+    (["--plan", "auto", "--set", "optimizer=lamb"], "lr: auto is for SGD on a sphere but got"),
+    (["--plan", "auto", "--alphas", "2,1"], "alphas must increase but got 2 1"),
     (["--method", "bo"], "method must be fixnorm or bo-weight-decay but got 'bo'"),
     (["--engine", "slurm"], "engine must be local or ray but got 'slurm'"),
     (
@@ -194,31 +217,60 @@ def test_the_page_in_a_browser(study: Path) -> None:
     assert seen.console == []
 
 
+def check_from_zero(trial: Trial, folder: Path | None, out: Path) -> None:
+    """What the search has of a trial is what its training from zero gives, bit for bit."""
+    assert folder is not None
+    twin = json.loads((folder / "recipe.json").read_text())
+    recipe = changed(recipes.get("digits"), **(twin | {"alpha": trial.alpha}))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        result = train(recipe, data=None, out=out, options=RunOptions(tensorboard=False))
+    finally:
+        torch.set_num_threads(threads)
+    assert result["accuracy"] == trial.accuracy
+    ours, theirs = (safetensors.torch.load_file(f / "weights.safetensors") for f in (out, folder))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
 @pytest.mark.slow
 def test_a_free_slot_is_the_training_it_stands_for_bit_for_bit(study: Path, tmp_path: Path) -> None:
     """Train one of the slots that were filled without training."""
     record = stored(study)
     free = next(t for t in record.trials if t.state == "free")
     source = next(t for t in record.trials if t.key == free.source)
-    assert source.folder is not None
     assert free.alpha != source.alpha
-    twin = json.loads((source.folder / "recipe.json").read_text())
-    recipe = changed(recipes.get("digits"), **(twin | {"alpha": free.alpha}))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        result = train(
-            recipe, data=None, out=tmp_path / "run", options=RunOptions(tensorboard=False)
-        )
-    finally:
-        torch.set_num_threads(threads)
-    assert result["accuracy"] == free.accuracy
-    ours, theirs = (
-        safetensors.torch.load_file(folder / "weights.safetensors")
-        for folder in (tmp_path / "run", source.folder)
+    check_from_zero(free, source.folder, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_branches_are_the_trainings_that_they_save_bit_for_bit(tmp_path: Path) -> None:
+    """Plan auto against all alphas from zero: the same accuracies, so the same answer."""
+    out = tmp_path / "study"
+    result = finish(out, *BRANCHES)
+    record = stored(out)
+    states = {t.alpha: (t.state, t.cost) for t in record.trials}
+    assert states == {
+        16.0: ("trained", 1.0),
+        2.0: ("free", 0.0),
+        1.0: ("trained", 0.5),
+        0.5: ("trained", 1.0),
+    }
+    assert (result["trials"], result["free"], result["cost"]) == (3, 1, 2.5)
+    folders = {t.key: t.folder for t in record.trials}
+    for trial in record.trials:
+        folder = folders[trial.source or trial.key]
+        check_from_zero(trial, folder, tmp_path / f"alpha{trial.alpha}")
+    best = max(record.trials, key=lambda t: (t.accuracy or 0.0, -(t.alpha or 0.0)))
+    assert (result["lr"], result["alpha"], result["accuracy"]) == (
+        "auto",
+        best.alpha,
+        best.accuracy,
     )
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert result["command"].endswith(f"--set lr=auto --set alpha={best.alpha!r}")
+    drawn = {path.name for path in (out / "figures").iterdir()}
+    assert {"branches.png", "auto-lr.png", "curves-trunk-and-branches.png"} <= drawn
 
 
 @pytest.mark.slow

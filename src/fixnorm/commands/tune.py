@@ -27,7 +27,7 @@ from fixnorm.commands.train import configured
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.run_paths import RunPaths
 from fixnorm.training.folder import write_json
-from fixnorm.training.recipe import Recipe
+from fixnorm.training.recipe import Recipe, changed
 from fixnorm.training.tasks import task_of
 from fixnorm.tuning.driver import drive
 from fixnorm.tuning.engine import Engine
@@ -40,8 +40,9 @@ from fixnorm.tuning.estimate import (
     train_probe,
 )
 from fixnorm.tuning.plan import PAPER, SearchSpace
-from fixnorm.tuning.plans import PLANS
+from fixnorm.tuning.plans import DEFAULT, PLANS, plan_of
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
+from fixnorm.tuning.trial import AUTO
 from fixnorm.tuning.unimodal import MARGIN
 from fixnorm.tuning.view import SearchView, found, rounds_table
 
@@ -52,6 +53,7 @@ _BASELINE = "bo-weight-decay"
 _METHODS = ("fixnorm", _BASELINE)
 _OF_BASELINE = ("budget", "sampler", "weight_decay_min", "weight_decay_max")
 _OF_PLANS = ("plan", "splits", "fractions", "alphas", "margin", "from_weight_decay")
+_OF_LR = ("lr_min", "lr_max", "splits", "fractions", "from_weight_decay")
 _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay": "its range"}
 
 
@@ -72,7 +74,7 @@ class Wanted:
     method: Annotated[str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")] = "fixnorm"
     plan: Annotated[
         str, typer.Option(help=f"{' or '.join(f'{p.name} ({p.hint})' for p in PLANS.values())}.")
-    ] = "paper"
+    ] = DEFAULT
     lr_min: Annotated[
         float | None,
         typer.Option(help="Lower end of the lr range (default: 0.2; dense tasks 0.005)."),
@@ -95,7 +97,8 @@ class Wanted:
         "0.5,1,2,4,8,16"
     )
     margin: Annotated[
-        float, typer.Option(help="unimodal: difference in accuracy that noise does not explain.")
+        float,
+        typer.Option(help="unimodal, auto: difference in accuracy that noise does not explain."),
     ] = MARGIN
     seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1
     budget: Annotated[int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)] = (
@@ -146,13 +149,19 @@ def _check_method(context: typer.Context) -> None:
         if plan in PLANS and plan not in with_margin:
             why = f"it is for --plan {' or '.join(with_margin)}"
             refuse(context, ("margin",), f"--plan {plan}", why)
+        if plan in PLANS and not PLANS[plan].searches_lr:
+            refuse(context, _OF_LR, f"--plan {plan}", "it has no search for lr")
     elif method == _BASELINE:
         refuse(context, _OF_PLANS, f"--method {_BASELINE}", "it is for --method fixnorm")
     if given(context, "from_weight_decay"):
         why = "the probe finds the range"
         refuse(context, ("lr_min", "lr_max"), "--from-weight-decay", why)
     for pair in context.params["settings"] or ():
-        key = pair.partition("=")[0].strip()
+        key, value = (part.strip() for part in pair.partition("=")[::2])
+        if key == "lr" and plan in PLANS and not PLANS[plan].searches_lr:
+            raise ValueError(f"--set {pair} means nothing with --plan {plan}, which sets it")
+        if key == "lr" and value == AUTO and method == "fixnorm":
+            raise ValueError(f"--set {pair} means nothing in a search over lr: give --plan auto")
         if key in _SEARCHED:
             raise ValueError(
                 f"--set {pair} means nothing in a search over {key}: give {_SEARCHED[key]}"
@@ -185,6 +194,7 @@ def tune(wanted: Wanted) -> None:
         recipe=recipe,
         settings=tuple(wanted.settings or ()),
         data=wanted.data,
+        branches=strategy.branches if isinstance(strategy, PlanStrategy) else (),
         folder=folder / f"{strategy.method}-{strategy.name}",
         processes=wanted.where.nproc_per_trial,
         options=("--skip-broken",) if wanted.skip_broken else (),
@@ -228,9 +238,13 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
         "lr_max": high if wanted.lr_max is None else wanted.lr_max,
     }
     if wanted.method == "fixnorm":
-        fractions = whole_lengths(recipe, numbers("fractions", wanted.fractions))
         alphas = numbers("alphas", wanted.alphas)
-        space = same_fields(SearchSpace, wanted, **ends, fractions=fractions, alphas=alphas)
+        if not plan_of(wanted.plan).searches_lr:
+            changed(recipe, lr=AUTO)  # one that this is not for is refused at once
+            space = SearchSpace(alphas=alphas, seeds=wanted.seeds)
+        else:
+            fractions = whole_lengths(recipe, numbers("fractions", wanted.fractions))
+            space = same_fields(SearchSpace, wanted, **ends, fractions=fractions, alphas=alphas)
         return same_fields(PlanStrategy, wanted, space=space)
     if wanted.seeds != 1:
         raise ValueError(
@@ -274,7 +288,7 @@ def searched(
     answer = result(search, record, best, train)
     write_json(folder / "result.json", answer)
     report = write_report(read_studies(search.storage, folder), folder, command=train)
-    spent = f"{answer['trials']} trainings, {answer['cost']:g} T_max"
+    spent = f"{answer['trials']} trainings, {answer['cost']:.4g} T_max"
     free = f", {answer['free']} slots for free" if answer["free"] else ""
     told.print(f"best {found(best)}   ({spent}{free})", style="bold")
     for note in notes(record):

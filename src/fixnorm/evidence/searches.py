@@ -140,7 +140,7 @@ def algorithm4(
     trainings: Trainings, workload: Workload, *, seed: int, scope: Scope = "global"
 ) -> Searched:
     """FixNorm's own search; slots that are known without training cost nothing."""
-    strategy = PlanStrategy(space=workload.space)
+    strategy = PlanStrategy(space=workload.space, plan="paper")
     search = Search(strategy, Ledger(strategy.settings()))
     while trials := search.ask(strategy.trainings):
         asked = [
@@ -148,7 +148,7 @@ def algorithm4(
                 "fixnorm",
                 seed=seed,
                 fraction=trial.fraction,
-                lr=trial.lr,
+                lr=trial.rate,
                 alpha=trial.alpha,
                 scope=_changed(scope),
             )
@@ -215,7 +215,7 @@ class _SamplerSearch:
             (asked,) = self._search.running.values() or self._search.ask()
             assert asked.weight_decay is not None
             # As a person would write them: a command line must give the very same training.
-            lr, decay = (float(f"{value:.4g}") for value in (asked.lr, asked.weight_decay))
+            lr, decay = (float(f"{value:.4g}") for value in (asked.rate, asked.weight_decay))
             told = self._search.tell(asked, _result(train(lr, decay)))
             self._tried.append(replace(told, lr=lr, weight_decay=decay))
         return replace(self._search.ledger.record(), trials=tuple(self._tried[:budget]))
@@ -234,7 +234,7 @@ def _searched(kind: Kind, workload: Workload, record: StudyRecord) -> Searched:
     tried = tuple(
         Step(
             round=str(trial.round),
-            lr=trial.lr,
+            lr=trial.rate,
             second=getattr(trial, kind),
             fraction=trial.fraction,
             score=trial.accuracy,
@@ -244,5 +244,5 @@ def _searched(kind: Kind, workload: Workload, record: StudyRecord) -> Searched:
     )
     second = getattr(best, kind)
     return Searched(
-        kind=kind, lr=best.lr, second=second, score=best.accuracy, tried=tried, cost=record.cost
+        kind=kind, lr=best.rate, second=second, score=best.accuracy, tried=tried, cost=record.cost
     )

@@ -16,6 +16,7 @@ try:
     from fixnorm.system import brief
     from fixnorm.tuning.function import Real, failed, result_of
     from fixnorm.tuning.plan import PAPER, SearchSpace
+    from fixnorm.tuning.plans import DEFAULT
     from fixnorm.tuning.search import Search
     from fixnorm.tuning.strategies import PlanStrategy
     from fixnorm.tuning.study import Study
@@ -34,7 +35,7 @@ def optimize(
     objective: Objective,
     *,
     space: SearchSpace = PAPER,
-    plan: str = "paper",
+    plan: str = DEFAULT,
     margin: float = MARGIN,
 ) -> Trial:
     """Find lr and alpha, as ``study.optimize(objective)`` would, by a plan.
@@ -45,14 +46,16 @@ def optimize(
     Args:
         study: one that maximises, of its own.
         objective: takes a trial whose ``params`` have ``lr`` and ``alpha`` (``suggest_float``
-            gives the same numbers) and :func:`fraction_of`; returns the accuracy, or a dict with
-            ``accuracy`` and ``largest_scale``, as in :func:`fixnorm.tune`. NaN is a training that
-            diverged; an exception, ``TrialPruned`` too, closes the slot as failed, unless it is
-            the machine's (no room, no memory). With several seeds in the space, :func:`seed_of`
-            tells which.
+            gives the same numbers; by plan ``"auto"`` ``params["lr"]`` is ``"auto"``, for
+            ``attach(optimizer, lr="auto", steps=…)``) and :func:`fraction_of`; returns the
+            accuracy, or a dict with ``accuracy`` and ``largest_scale``, as in
+            :func:`fixnorm.tune`. NaN is a training that diverged; an exception, ``TrialPruned``
+            too, closes the slot as failed, unless it is the machine's (no room, no memory). With
+            several seeds in the space, :func:`seed_of` tells which.
         space: ranges, lengths and candidates; the paper's unless said otherwise.
-        plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win.
-        margin: of ``unimodal``, the difference in accuracy that noise does not explain.
+        plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win; ``"auto"`` has
+            no search for lr, and uses the space's alphas and seeds alone.
+        margin: of ``unimodal`` and ``auto``, a difference in accuracy that noise does not explain.
     """
     if not callable(objective):
         raise ValueError(f"objective must be a function of a trial but got {brief(objective)}")
@@ -78,7 +81,7 @@ class PlanSearch:
         study: optuna.Study,
         *,
         space: SearchSpace = PAPER,
-        plan: str = "paper",
+        plan: str = DEFAULT,
         margin: float = MARGIN,
     ) -> None:
         if not isinstance(study, optuna.Study):

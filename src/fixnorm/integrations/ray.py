@@ -21,6 +21,7 @@ try:
     from fixnorm.tuning.engine import Unfinished
     from fixnorm.tuning.function import Train, check_callable, steps_of
     from fixnorm.tuning.plan import PAPER, SearchSpace
+    from fixnorm.tuning.plans import DEFAULT
     from fixnorm.tuning.ray_engine import loopback
     from fixnorm.tuning.trial import Trial
     from fixnorm.tuning.unimodal import MARGIN
@@ -41,7 +42,7 @@ def optimize(
     gpus: float = 0.0,
     retries: int = 3,
     space: SearchSpace = PAPER,
-    plan: str = "paper",
+    plan: str = DEFAULT,
     margin: float = MARGIN,
 ) -> Trial:
     """Find lr and alpha of ``train``; all trainings that can run side by side do.

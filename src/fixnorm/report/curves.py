@@ -32,7 +32,16 @@ from fixnorm.system import read_regular
 from fixnorm.system.run_paths import RunPaths
 from fixnorm.tuning.trial import StudyRecord, Trial
 
-__all__ = ["Curves", "Runs", "curve_figures", "read_curves", "read_runs", "thinned"]
+__all__ = [
+    "COLUMNS",
+    "Curve",
+    "Curves",
+    "Runs",
+    "curve_figures",
+    "read_curves",
+    "read_runs",
+    "thinned",
+]
 
 Curve = tuple[tuple[float, float], ...]
 """Points (epoch, value)."""
@@ -50,6 +59,8 @@ COLUMNS = {
     "conv_norm": "norm of the conv weights, ‖W‖",
     "mcbr_val": "MCBR, validation",
 }
+BESIDE = ("cap", "lr", "angular_update")
+"""Columns that are drawn beside others, or of some trainings alone."""
 PAGE_POINTS = 60_000
 """Points of all curves of a page together: about a megabyte."""
 MOST_POINTS = 200
@@ -108,7 +119,7 @@ def read_runs(studies: Sequence[StudyRecord]) -> Runs:
         folder: {
             name: thinned(curve, most)
             for name, curve in curves.items()
-            if name in COLUMNS or name == "cap"
+            if name in COLUMNS or name in BESIDE
         }
         for folder, curves in read.items()
     }
@@ -120,7 +131,9 @@ def curve_figures(study: StudyRecord, runs: Runs) -> tuple[Drawing, ...]:
     for trial in sorted(study.trials, key=lambda trial: trial.number):
         curves = runs.get(trial.folder, {}) if trial.folder is not None else {}
         if any(name in COLUMNS for name in curves):
-            rounds.setdefault(trial.round, []).append(_Line(trial, curves))
+            branches = trial.round.kind == "trunk" or trial.trunk is not None
+            title = "trunk and branches" if branches else trial.round
+            rounds.setdefault(title, []).append(_Line(trial, curves))
     drawings = []
     for title, lines in rounds.items():
         key = _Key.of(lines, study)
@@ -169,7 +182,7 @@ class _Key:
 
     @classmethod
     def of(cls, lines: Sequence[_Line], study: StudyRecord) -> _Key:
-        kind = lines[0].trial.round.kind
+        kind = lines[-1].trial.round.kind.replace("trunk", "alpha")
         name, field = (kind, kind) if kind in ("lr", "alpha") else (study.metric, "accuracy")
         values = tuple(getattr(line.trial, field) for line in lines)
         known = sorted({value for value in values if value is not None})

@@ -43,7 +43,7 @@ from fixnorm.report.summary import (
     slots_of,
 )
 from fixnorm.report.words import bare, choice, metric_name, span, title_of
-from fixnorm.tuning.trial import StudyRecord
+from fixnorm.tuning.trial import AUTO, StudyRecord, shown_lr
 
 __all__ = ["alpha_figure", "lr_figure", "points_figure", "progress_figure"]
 
@@ -85,7 +85,7 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
         and (slot.first.lr, slot.first.fraction) == (first.lr, first.fraction)
     ]
     every = {slot.first.alpha: slot for slot in (*known, *slots) if slot.first.alpha is not None}
-    title = f"{first.round}: {span(first.fraction)}, lr {first.lr:.3g}"
+    title = f"{first.round}: {span(first.fraction)}, lr {shown_lr(first.lr, '.3g')}"
     draw = partial(_draw_over_alpha, slots=tuple(every.values()), study=study, title=title)
     free = (
         " A hollow point needed no training: g never met its cap, so it is the training of the"
@@ -94,7 +94,7 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
     return Drawing(
         "alpha",
         f"{metric_name(study.metric).capitalize()} over alpha",
-        "At the best lr."
+        ("lr by the rule of the sphere." if first.lr == AUTO else "At the best lr.")
         + (free if any(slot.state == "free" for slot in slots) else "")
         + _seeds_caption(study),
         (Panel(title, draw),),
@@ -105,7 +105,7 @@ def alpha_figure(study: StudyRecord) -> Drawing | None:
 def points_figure(study: StudyRecord) -> Drawing | None:
     """lr × weight decay of a baseline, coloured by accuracy."""
     placed = [
-        (slot.first.lr, decay, slot)
+        (slot.first.rate, decay, slot)
         for slot in slots_of(study)
         if (decay := slot.first.weight_decay)
     ]
@@ -147,10 +147,10 @@ def progress_figure(studies: Sequence[StudyRecord], *, name: str = "progress") -
 
 
 def _draw_over_lr(ax: Axes, *, slots: Sequence[Slot], study: StudyRecord, title: str) -> None:
-    lrs = sorted({slot.first.lr for slot in slots})
+    lrs = sorted({slot.first.rate for slot in slots})
     spread = (lrs[-1] - lrs[0]) or lrs[0]
     ax.set_xlim(lrs[0] - 0.09 * spread, lrs[-1] + 0.09 * spread)
-    _draw_values(ax, [(slot.first.lr, slot) for slot in slots], study)
+    _draw_values(ax, [(slot.first.rate, slot) for slot in slots], study)
     dress(ax, title=title, x="lr", y=study.metric)
     if len(lrs) <= _MANY:
         ax.set_xticks(lrs, [f"{lr:.3g}" for lr in lrs])

@@ -10,7 +10,7 @@ from typing import Literal
 
 from fixnorm.report.summary import Announced, Range, Slot, announced, answer, judge, longest
 from fixnorm.report.words import choice, length, metric_name, valued
-from fixnorm.tuning.trial import StudyRecord
+from fixnorm.tuning.trial import AUTO, StudyRecord
 
 __all__ = ["Note", "notes"]
 
@@ -40,7 +40,7 @@ def notes(study: StudyRecord) -> tuple[Note, ...]:
 def _edges(study: StudyRecord, best: Slot) -> Iterator[Note]:
     plan, trial = announced(study), best.first
     near = 0.0 if study.method == "fixnorm" else _NEAR
-    if plan.lr is not None:
+    if plan.lr is not None and trial.lr != AUTO:
         yield from _edge_of_range("learning rate", "lr", trial.lr, plan.lr, near)
     if trial.weight_decay is not None and plan.weight_decay is not None:
         decay = trial.weight_decay
@@ -65,7 +65,7 @@ def _edge_of_range(what: str, short: str, value: float, ends: Range, near: float
 def _edge_of_round(study: StudyRecord, best: Slot) -> Iterator[Note]:
     """The upper end of a later lr round is the winner of a shorter one, a bound only by prior."""
     full, plan = longest(study), announced(study)
-    lrs = {trial.lr for trial in study.trials if trial.fraction == full}
+    lrs = {trial.lr for trial in study.trials if trial.fraction == full and trial.lr != AUTO}
     shorter = any(trial.fraction < full for trial in study.trials)
     if study.method != "fixnorm" or not shorter or best.first.fraction < full:
         return

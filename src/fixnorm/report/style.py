@@ -143,14 +143,21 @@ class EndLabel:
     colour: str
 
 
-def end_labels(ax: Axes, labels: Sequence[EndLabel], *, height: float) -> None:
+def end_labels(
+    ax: Axes,
+    labels: Sequence[EndLabel],
+    *,
+    height: float,
+    limits: tuple[float, float] | None = None,
+) -> None:
     """Names right of the axes, pushed apart so that none covers another.
 
-    ``height`` is that of the axes in points; the limits of y must be set.
+    ``height`` is that of the axes in points; the limits of y must be set, or given where the scale
+    is not linear.
     """
     if not labels:
         return
-    low, high = ax.get_ylim()
+    low, high = limits or ax.get_ylim()
     ordered = sorted(labels, key=lambda label: label.y)
     wanted = [min(max((label.y - low) / (high - low), 0), 1) for label in ordered]
     for label, y in zip(ordered, apart(wanted, LINE / height), strict=True):

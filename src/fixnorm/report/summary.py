@@ -64,24 +64,21 @@ def announced(study: StudyRecord) -> Announced:
             seeds=seeds,
             longest=1.0,
         )
+    plan = PLANS.get(study.strategy, PLANS["paper"])
     try:
-        space = SearchSpace(
-            lr_min=said["lr_min"],
-            lr_max=said["lr_max"],
-            splits=said["splits"],
-            fractions=tuple(said["fractions"]),
-            alphas=tuple(said["alphas"]),
-            seeds=seeds or 1,
-        )
+        given: dict[str, Any] = {name: said[name] for name in plan.uses if name != "seeds"}
+        for name in given.keys() & {"fractions", "alphas"}:
+            given[name] = tuple(given[name])
+        space = SearchSpace(**given, seeds=seeds or 1)
     except (KeyError, TypeError, ValueError):
         return Announced(lr=lr, seeds=seeds)
     return Announced(
-        cost=space.cost,
-        trainings=space.trainings,
-        lr=(space.lr_min, space.lr_max),
+        cost=plan.cost(space),
+        trainings=plan.trainings(space),
+        lr=(space.lr_min, space.lr_max) if plan.searches_lr else None,
         alphas=space.alphas,
         seeds=space.seeds,
-        longest=max(space.fractions),
+        longest=plan.longest(space),
     )
 
 

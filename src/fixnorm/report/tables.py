@@ -26,7 +26,7 @@ from fixnorm.report.words import (
     weight_decay,
 )
 from fixnorm.system.run_paths import RunPaths
-from fixnorm.tuning.trial import StudyRecord, Trial
+from fixnorm.tuning.trial import AUTO, Lr, StudyRecord, Trial, shown_lr
 
 __all__ = [
     "Cell", "Column", "SortedTable", "TextTable", "counted", "flat", "slot_table", "studies_table",
@@ -140,10 +140,10 @@ def trial_table(study: StudyRecord, out: Path) -> SortedTable:
     columns = (
         Column("trial", [Cell(t.key, t.number) for t in trials]),
         Column("round", [Cell(t.round, t.round) for t in trials]),
-        _numbers("lr", (t.lr for t in trials), "{:.4g}".format),
+        Column("lr", [_lr(t.lr) for t in trials], number=True),
         *_numbers("alpha", (t.alpha for t in trials), "{:g}".format).known,
         *_numbers("weight decay", (t.weight_decay for t in trials), weight_decay).known,
-        _numbers("length", (t.fraction for t in trials), length),
+        *_lengths(trials),
         *([_numbers("seed", (t.seed for t in trials), str)] if several else []),
         _numbers(study.metric, (t.accuracy for t in trials), partial(bare, metric=study.metric)),
         Column("state", [_state(t.state, t) for t in trials]),
@@ -169,7 +169,7 @@ def slot_table(study: StudyRecord) -> SortedTable | None:
     seeds = [Cell(f"{len(slot.values)} of {slot.seeds}", len(slot.values)) for slot in slots]
     columns = (
         Column("round", [Cell(slot.first.round, slot.first.round) for slot in slots]),
-        Column("slot", [Cell(choice(slot.first), slot.first.lr) for slot in slots]),
+        Column("slot", [Cell(choice(slot.first), _lr(slot.first.lr).key) for slot in slots]),
         _numbers("length", (slot.first.fraction for slot in slots), length),
         Column("seeds", seeds, number=True),
         _numbers("mean", (slot.mean for slot in slots), told),
@@ -229,10 +229,27 @@ def _numbers(name: str, values: Iterable[float | None], shown: Callable[[float],
     return Column(name, cells, number=True)
 
 
+def _lr(lr: Lr) -> Cell:
+    return Cell(shown_lr(lr, ".4g"), None if lr == AUTO else lr)
+
+
+def _lengths(trials: Sequence[Trial]) -> tuple[Column, ...]:
+    """How long each is; of trainings that branch from others what each has spent says more."""
+    columns = []
+    if any(trial.trunk is not None for trial in trials):
+        spent = (None if trial.result is None else trial.cost for trial in trials)
+        columns = [_numbers("cost (T_max)", spent, length)]
+    if not columns or any(trial.fraction != 1 for trial in trials):
+        columns.append(_numbers("length", (trial.fraction for trial in trials), length))
+    return tuple(columns)
+
+
 def _state(state: str, trial: Trial | None = None) -> Cell:
     why = None
     if trial is not None:
         why = trial.reason if trial.source is None else f"same as {trial.source}"
+        if why is None and trial.result is not None and trial.result.share < 1:
+            why = f"from {trial.trunk}"
     return Cell(state, state, mark=f"state {state}", why=why)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fixnorm.tuning.plans import TITLES
-from fixnorm.tuning.trial import StudyRecord, Trial
+from fixnorm.tuning.trial import StudyRecord, Trial, shown_lr
 
 METHODS = {"fixnorm": "FixNorm", "bo-weight-decay": "weight decay"}
 
@@ -33,7 +33,7 @@ def weight_decay(value: float) -> str:
 
 def choice(trial: Trial) -> str:
     """What is tuned: ``"lr 1.4, alpha 2"``."""
-    said = [f"lr {trial.lr:.3g}"]
+    said = [f"lr {shown_lr(trial.lr, '.3g')}"]
     if trial.alpha is not None:
         said.append(f"alpha {trial.alpha:g}")
     if trial.weight_decay is not None:

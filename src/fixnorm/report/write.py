@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fixnorm.report import notes, summary, tables, words
+from fixnorm.report.branches import branch_figure, rule_figure
 from fixnorm.report.curves import Runs, curve_figures, read_runs
 from fixnorm.report.drawing import Drawing, png
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
@@ -69,7 +70,14 @@ class _Part:
 
 
 def _part(study: StudyRecord, place: int, runs: Runs) -> _Part:
-    drawn = (lr_figure(study), alpha_figure(study), points_figure(study), progress_figure([study]))
+    drawn = (
+        branch_figure(study, runs),
+        rule_figure(study, runs),
+        lr_figure(study),
+        alpha_figure(study),
+        points_figure(study),
+        progress_figure([study]),
+    )
     return _Part(
         study,
         f"study-{place}-{slug(study.name)}".rstrip("-"),

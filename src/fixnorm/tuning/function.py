@@ -25,11 +25,12 @@ from fixnorm.system.pool import LeashedPool
 from fixnorm.tuning.driver import Watcher, drive
 from fixnorm.tuning.engine import Died, Unfinished
 from fixnorm.tuning.plan import PAPER, SearchSpace
+from fixnorm.tuning.plans import DEFAULT
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.study import Study
-from fixnorm.tuning.trial import Result, StudyRecord, Trial
+from fixnorm.tuning.trial import Lr, Result, StudyRecord, Trial
 from fixnorm.tuning.unimodal import MARGIN
 from fixnorm.tuning.view import SearchView
 
@@ -59,7 +60,7 @@ Train = Callable[..., Real | Mapping[str, Real]]
 class Tuned:
     """The answer of a search."""
 
-    lr: float
+    lr: Lr
     alpha: float
     accuracy: float
     cost: float
@@ -78,7 +79,7 @@ def tune(
     splits: int = PAPER.splits,
     fractions: Sequence[float] = PAPER.fractions,
     alphas: Sequence[float] = PAPER.alphas,
-    plan: str = "paper",
+    plan: str = DEFAULT,
     margin: float = MARGIN,
     seeds: int = 1,
     workers: int = 1,
@@ -87,20 +88,23 @@ def tune(
     name: str = "tune",
     progress: bool = True,
 ) -> Tuned:
-    """Find the best lr and alpha of ``train`` by Algorithm 4.
+    """Find the best lr and alpha of ``train``.
 
     Args:
         train: ``train(lr, alpha, steps)`` returns the accuracy (more is better), or a dict with
             ``accuracy`` and ``largest_scale``, the largest |g|/√C of the training: then slots whose
             cap was never met need no training. It is called by keywords; with several seeds it
-            also gets ``seed``. NaN means diverged; an exception closes the slot as failed.
+            also gets ``seed``. NaN means diverged; an exception closes the slot as failed. By plan
+            ``"auto"`` it gets ``lr="auto"``, which ``attach(optimizer, lr=lr, steps=steps)`` takes.
         steps: T_max, the length of a full training.
         lr_range: lowest and highest learning rate.
         splits: K, learning rates a round.
         fractions: length of each lr round, in T_max.
         alphas: candidates, increasing.
-        plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win.
-        margin: of ``unimodal``, the difference in accuracy that noise does not explain.
+        plan: ``"paper"`` is Algorithm 4; ``"unimodal"`` leaves out what cannot win; ``"auto"`` has
+            no search for lr, so it takes no ``lr_range``, ``splits`` and ``fractions``, and goes
+            down the alphas, each of them a training in full here.
+        margin: of ``unimodal`` and ``auto``, a difference in accuracy that noise does not explain.
         seeds: trainings of every slot; the mean decides.
         workers: processes; with more than one, ``train`` must be importable by name.
         out: folder of the study: the same call again goes on after anything. None forgets it.

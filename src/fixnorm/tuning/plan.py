@@ -15,7 +15,7 @@ from functools import cached_property
 from fixnorm.methods import under_cap
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
-from fixnorm.tuning.trial import Result, Round, Trial, judged, mean_of
+from fixnorm.tuning.trial import Lr, Result, Round, Trial, judged, mean_of, ties_in_order
 
 __all__ = ["PAPER", "Advice", "Results", "Rounds", "SearchSpace", "paper"]
 
@@ -144,9 +144,9 @@ class Rounds:
         self.lr_max = space.lr_max
 
     @cached_property
-    def _trained(self) -> dict[tuple[float, float, int], list[Trial]]:
+    def _trained(self) -> dict[tuple[Lr, float, int], list[Trial]]:
         """The trials that stand for others, by lr, fraction and seed."""
-        trained: dict[tuple[float, float, int], list[Trial]] = {}
+        trained: dict[tuple[Lr, float, int], list[Trial]] = {}
         for trial in sorted(self.results, key=_order):
             trained.setdefault((trial.lr, trial.fraction, trial.seed), []).append(trial)
         return trained
@@ -157,33 +157,46 @@ class Rounds:
             before = self.opened[Round("lr", r - 1)]
             winner = self.best(before)
             # Every training of the round failed: ties go to the lower lr, so does this.
-            self.lr_max = (winner or before[0]).lr
+            self.lr_max = (winner or before[0]).rate
         rates = uniform_split(self.space.lr_min, self.lr_max, self.space.splits, first=r == 0)
         fraction, alpha = self.space.fractions[r], self._lr_alpha
-        return self._open(
+        return self.open(
             Round("lr", r), ((k, lr, alpha) for k, lr in enumerate(rates)), fraction=fraction
         )
 
     def best_lr(self) -> float:
         """lr_best of the rounds that are done; the lowest of the last where every one failed."""
         slots = [slot for slots in self.opened.values() for slot in slots]
-        return (self.best(slots) or list(self.opened.values())[-1][0]).lr
+        return (self.best(slots) or list(self.opened.values())[-1][0]).rate
 
     def open_alpha_round(self) -> tuple[Trial, ...]:
         """The slots of the alpha round, at lr_best; that of the lr rounds is trained already."""
         lr = self.best_lr()
         alphas = [(i, a) for i, a in enumerate(self.space.alphas) if a != self._lr_alpha]
-        return self._open(
+        return self.open(
             Round("alpha", len(self.opened)),
             ((i, lr, alpha) for i, alpha in alphas),
             fraction=self.space.fractions[-1],
         )
 
-    def _open(
-        self, round_: Round, choices: Iterable[tuple[int, float, float]], *, fraction: float
+    def open(
+        self,
+        round_: Round,
+        choices: Iterable[tuple[int, Lr, float]],
+        *,
+        fraction: float,
+        branch_of: str | None = None,
     ) -> tuple[Trial, ...]:
+        """The slots of a round, by place, lr and alpha."""
         self.opened[round_] = tuple(
-            Trial(round=round_, index=index, lr=lr, alpha=alpha, fraction=fraction)
+            Trial(
+                round=round_,
+                index=index,
+                lr=lr,
+                alpha=alpha,
+                fraction=fraction,
+                branch_of=branch_of,
+            )
             for index, lr, alpha in choices
         )
         return self.opened[round_]
@@ -248,7 +261,8 @@ class Rounds:
 
     def end(self) -> Advice:
         """The search is over: the best slot of all rounds, the first of equals."""
-        best = self.best(slot for slots in self.opened.values() for slot in slots)
+        every = (slot for slots in self.opened.values() for slot in slots)
+        best = self.best(ties_in_order(every))
         if best is None:
             return Advice(self.opened)
         accuracy = self.accuracy(best)
@@ -256,9 +270,10 @@ class Rounds:
         return Advice(self.opened, answer=judged(best, accuracy))
 
 
-def _order(trial: Trial) -> tuple[bool, int, int, int]:
-    """As a plan asks for them: the lr rounds first."""
-    return trial.round.kind != "lr", trial.round.number, trial.index, trial.seed
+def _order(trial: Trial) -> tuple[bool, bool, int, int, int]:
+    """As a plan asks for them, the lr rounds first; a trunk stands for others before all else."""
+    kind, number = trial.round.kind, trial.round.number
+    return kind != "lr", kind == "trunk", number, trial.index, trial.seed
 
 
 def uniform_split(low: float, high: float, count: int, *, first: bool) -> tuple[float, ...]:

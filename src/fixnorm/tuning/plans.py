@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from fixnorm.system import brief
+from fixnorm.tuning import auto
 from fixnorm.tuning.plan import Advice, Results, SearchSpace, paper
 from fixnorm.tuning.uncapped import uncapped
 from fixnorm.tuning.unimodal import MARGIN, unimodal
 
-__all__ = ["PLANS", "SAMPLERS", "TITLES", "Decide", "Plan", "plan_of", "register"]
+__all__ = ["DEFAULT", "PLANS", "SAMPLERS", "TITLES", "Decide", "Plan", "plan_of", "register"]
 
+DEFAULT = "paper"
+"""The plan of whoever names none."""
 Decide = Callable[[SearchSpace, Results], Advice]
 """From what has ended to what comes next."""
 
@@ -36,9 +39,30 @@ class Plan:
     """Numbers that it depends on beside the space, with their defaults: the study keeps them.
     ``margin`` is the caller's to give."""
     outline: str | None = None
-    """What it does beside Algorithm 4's rounds, with parameters in braces."""
+    """What it does beside its rounds, with parameters in braces."""
+    rounds: Callable[[SearchSpace], list[str]] | None = None
+    """The rounds in words, where they are not Algorithm 4's."""
+    uses: tuple[str, ...] = tuple(field.name for field in fields(SearchSpace))
+    """The fields of the space that it depends on."""
     skips: bool = False
     """Whether it leaves slots of its rounds untrained: their number does not tell its end."""
+
+    @property
+    def searches_lr(self) -> bool:
+        """Whether it has lr rounds; else the rule of the sphere sets the learning rate."""
+        return "lr_min" in self.uses
+
+    def trainings(self, space: SearchSpace) -> int:
+        """The most that it takes: those of Algorithm 4, or one of every alpha."""
+        return space.trainings if self.searches_lr else len(space.alphas) * space.seeds
+
+    def cost(self, space: SearchSpace) -> float:
+        """The most that they cost, in T_max."""
+        return space.cost if self.searches_lr else float(self.trainings(space))
+
+    def longest(self, space: SearchSpace) -> float:
+        """The length of its longest trainings, in T_max."""
+        return max(space.fractions) if self.searches_lr else 1.0
 
     def decide(self, parameters: Mapping[str, float] | None = None) -> Decide:
         """The plan with its numbers, those of ``parameters`` in place of the defaults."""
@@ -88,6 +112,20 @@ register(
         title="uncapped plan",
         hint="Algorithm 4 with lr tuned at the largest alpha",
         function=uncapped,
+    )
+)
+register(
+    Plan(
+        name="auto",
+        title="auto plan",
+        hint="lr by the sphere rule, alpha by branches",
+        function=auto.auto,
+        parameters={"margin": MARGIN},
+        outline="ends where accuracy is more than {margin:g} below the best; expected: 1.5 to 3"
+        " T_max a seed, as a branch costs only what is left",
+        rounds=auto.outline,
+        uses=("alphas", "seeds"),
+        skips=True,
     )
 )
 TITLES.update(SAMPLERS)

@@ -9,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +106,11 @@ class Runs(ABC):
         if self.processes > 1 and code > 0:
             code = _cause(words, code)
         if result is not None and code in (0, _DIVERGED):
+            spent = Result(seconds=result.seconds, share=result.share)
             if result.diverged or result.score is None:
                 reason = f"the loss was not finite after epoch {result.epochs:g}"
-                return Result(state="diverged", reason=reason, seconds=result.seconds)
-            return Result(
-                state="trained",
-                accuracy=result.score,
-                largest_scale=result.largest_scale,
-                seconds=result.seconds,
-            )
+                return replace(spent, state="diverged", reason=reason)
+            return replace(spent, accuracy=result.score, largest_scale=result.largest_scale)
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == _REFUSED:
             said = _last(words, _OURS)
@@ -162,13 +158,24 @@ class TrialRuns(Runs):
     settings: Sequence[str]
     """The user's own ``--set`` pairs."""
     data: Path | None
+    branches: tuple[float, ...] = ()
+    """Alphas that go on from the training of a larger one: a trunk keeps where they leave it."""
 
     def recipe_of(self, trial: Trial) -> Recipe:
         return changed(self.recipe, **self._changes(trial))
 
     def arguments(self, trial: Trial) -> list[str]:
-        """The user's settings, but for what the trial changes."""
-        return self._arguments(self._changes(trial))
+        """The user's settings, but for what the trial changes, and where it goes on from."""
+        return [*self._arguments(self._changes(trial)), *self._branching(trial)]
+
+    def _branching(self, trial: Trial) -> list[str]:
+        if trial.trunk is not None:
+            origin = self.folder / trial.trunk
+            return ["--from", str(origin)] if _ended(origin) else []
+        smaller = [repr(alpha) for alpha in self.branches if alpha < (trial.alpha or 0.0)]
+        if trial.round.kind != "trunk" or not smaller:
+            return []
+        return ["--branches", ",".join(reversed(smaller))]
 
     def command_in_full(self, best: Trial) -> str:
         """What to type to train in full with the numbers of a trial."""
@@ -180,7 +187,7 @@ class TrialRuns(Runs):
             if pair.partition("=")[0] not in changes:
                 arguments += ["--set", pair]
         for key, value in changes.items():
-            arguments += ["--set", f"{key}={value!r}"]
+            arguments += ["--set", f"{key}={value if isinstance(value, str) else repr(value)}"]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
         return arguments
@@ -191,6 +198,14 @@ class TrialRuns(Runs):
         if length != self.recipe.length:
             changes |= self.recipe.of_length(length)
         return changes
+
+
+def _ended(folder: Path) -> bool:
+    """Whether a run has come to its end; one that somebody removed or changed has not."""
+    try:
+        return RunFolder(folder).ended(RunEnd, advice="train again") is not None
+    except ValueError:
+        return False
 
 
 def _tuned(trial: Trial) -> dict[str, Any]:

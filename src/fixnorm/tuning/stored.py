@@ -16,7 +16,7 @@ from fixnorm.system.numbers import check_number
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.plans import PLANS
 from fixnorm.tuning.strategies import PlanStrategy
-from fixnorm.tuning.trial import POINTS, Result, Round, Trial
+from fixnorm.tuning.trial import AUTO, POINTS, Result, Round, Trial
 
 __all__ = [
     "ENDED",
@@ -77,15 +77,20 @@ _OF_SLOT = {
     "index": _COUNT,
     "fraction": _FRACTION,
     "seed": _COUNT,
+    "branch_of": _PATH_PART,
 }
+_ALWAYS = ("key", "round", "index", "fraction", "seed")
+"""Of a slot: what every version has written."""
 _OF_ENDED = {
     "state": _one_of("trained", "free", "diverged", "failed"),
     "source": _PATH_PART,
     "largest_scale": _REAL,
     "reason": _WORDS,
     "seconds": _number(0, 1e9),
+    "share": _number(0, 1),
 }
-_OF_PARAMS = {"lr": _POSITIVE, "alpha": _POSITIVE, "weight_decay": _POSITIVE}
+_LR: Check = f"{_POSITIVE[0]} or {AUTO}", lambda v: v == AUTO or _POSITIVE[1](v)
+_OF_PARAMS = {"lr": _LR, "alpha": _POSITIVE, "weight_decay": _POSITIVE}
 
 
 def _checked(
@@ -135,7 +140,7 @@ def strategy_of(settings: Mapping[str, Any]) -> PlanStrategy:
     if not isinstance(space, Mapping):
         raise ValueError("space is missing")
     given: dict[str, Any] = {}
-    for key in ("lr_min", "lr_max", "splits", "fractions", "alphas", "seeds"):
+    for key in PLANS[name].uses:
         if key not in space:
             raise ValueError(f"space.{key} is missing")
         given[key] = tuple(space[key]) if isinstance(space[key], list) else space[key]
@@ -155,6 +160,7 @@ def told_slot(trial: Trial) -> dict[str, Any]:
         "index": trial.index,
         "fraction": trial.fraction,
         "seed": trial.seed,
+        **({} if trial.branch_of is None else {"branch_of": trial.branch_of}),
     }
 
 
@@ -163,7 +169,8 @@ def told_result(result: Result) -> dict[str, Any]:
     scale = {"state": result.state, "largest_scale": result.largest_scale}
     if result.state == "free":
         return {**scale, "source": result.source}
-    return {**scale, "reason": result.reason, "seconds": result.seconds}
+    told = {**scale, "reason": result.reason, "seconds": result.seconds}
+    return told if result.share == 1 else {**told, "share": result.share}
 
 
 def read_trial(found: FrozenTrial, folder: Path | None) -> Trial:
@@ -178,8 +185,10 @@ def _read(found: FrozenTrial, folder: Path | None) -> Trial:
     params = _checked("params", found.params, _OF_PARAMS, needed=("lr",))
     if ("alpha" in params) == ("weight_decay" in params):
         raise ValueError("params: should have alpha or weight_decay beside lr")
+    if "weight_decay" in params and params["lr"] == AUTO:
+        raise ValueError("params: lr: should be a number beside weight_decay")
     if SLOT in found.user_attrs:
-        slot = _checked(SLOT, found.user_attrs[SLOT], _OF_SLOT, needed=tuple(_OF_SLOT))
+        slot = _checked(SLOT, found.user_attrs[SLOT], _OF_SLOT, needed=_ALWAYS)
         slot["round"] = Round.read(slot["round"])
     elif "alpha" in params:
         raise ValueError(f"{SLOT}: is missing")

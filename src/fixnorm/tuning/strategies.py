@@ -10,9 +10,9 @@ from fixnorm.methods import MethodName
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number, check_whole
 from fixnorm.tuning.plan import LR, PAPER, Advice, Results, SearchSpace
-from fixnorm.tuning.plans import SAMPLERS, plan_of
+from fixnorm.tuning.plans import DEFAULT, SAMPLERS, plan_of
 from fixnorm.tuning.search import Ledger
-from fixnorm.tuning.trial import Round, StudyRecord, Trial
+from fixnorm.tuning.trial import AUTO, Round, StudyRecord, Trial
 from fixnorm.tuning.unimodal import MARGIN
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class PlanStrategy:
     """FixNorm's lr and alpha by a plan."""
 
     space: SearchSpace = PAPER
-    plan: str = "paper"
+    plan: str = DEFAULT
     margin: float = MARGIN
     """Of plans that ask for it: the difference in accuracy that noise does not explain."""
     method: ClassVar[str] = "fixnorm"
@@ -38,7 +38,13 @@ class PlanStrategy:
     def __post_init__(self) -> None:
         if not isinstance(self.space, SearchSpace):
             raise ValueError(f"space must be a SearchSpace but got {brief(self.space)}")
-        plan_of(self.plan)
+        plan = plan_of(self.plan)
+        for name, value in asdict(self.space).items():
+            if name not in plan.uses and value != getattr(PAPER, name):
+                raise ValueError(
+                    f"{name} means nothing to plan {self.plan}, which uses the space's"
+                    f" {' and '.join(plan.uses)} alone, but got {brief(value)}: leave it out"
+                )
         check_number("margin", self.margin)
         if not 0 <= self.margin <= _MARGIN:
             raise ValueError(f"margin must lie in [0, {_MARGIN:g}] but got {self.margin:g}")
@@ -55,20 +61,32 @@ class PlanStrategy:
 
     @property
     def trainings(self) -> int:
-        """Those of the full plan: a faster one promises no fewer."""
-        return self.space.trainings
+        """The most that it takes: a plan that leaves some out promises no fewer."""
+        return plan_of(self.plan).trainings(self.space)
 
     @property
     def cost(self) -> float:
-        """As of the full plan."""
-        return self.space.cost
+        """Of all of them in full."""
+        return plan_of(self.plan).cost(self.space)
+
+    @property
+    def branches(self) -> tuple[float, ...]:
+        """Alphas whose trainings may go on from a trunk's."""
+        return () if plan_of(self.plan).searches_lr else self.space.alphas
 
     def outline(self) -> list[str]:
         """What it will do, in a few lines."""
-        space, plan = self.space, plan_of(self.plan)
+        plan = plan_of(self.plan)
+        lines = plan.rounds(self.space) if plan.rounds is not None else self._rounds()
+        if plan.outline is not None:
+            lines.append(plan.outline.format(**self.parameters))
+        return lines
+
+    def _rounds(self) -> list[str]:
+        space = self.space
         times = f" × {space.seeds} seeds" if space.seeds > 1 else ""
         slots = next(iter(self.advice({}).rounds.values()))
-        first = " ".join(f"{slot.lr:g}" for slot in slots)
+        first = " ".join(f"{slot.rate:g}" for slot in slots)
         later = f"{space.splits} from {space.lr_min:g} to the best of the round before"
         lines = [
             f"{Round('lr', r)}: {first if r == 0 else later}{times}, {fraction:g} T_max each"
@@ -80,24 +98,23 @@ class PlanStrategy:
                 f"{Round('alpha')}: {alphas}{times} at the best lr,"
                 f" {space.fractions[-1]:g} T_max each; those whose cap is never met are free"
             )
-        if plan.outline is not None:
-            lines.append(plan.outline.format(**self.parameters))
         return lines
 
     def settings(self) -> dict[str, Any]:
         """All that it depends on, for the study to compare."""
         named = {"method": self.method, "strategy": self.name, "metric": "accuracy (%)"}
-        return {**named, "space": asdict(self.space), **self.parameters}
+        uses = plan_of(self.plan).uses
+        space = {name: value for name, value in asdict(self.space).items() if name in uses}
+        return {**named, "space": space, **self.parameters}
 
     def distributions(self) -> Mapping[str, BaseDistribution]:
         """What is tuned, for Optuna: the ranges that the slots lie in."""
-        from optuna.distributions import FloatDistribution
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-        alphas = self.space.alphas
-        return {
-            "lr": FloatDistribution(self.space.lr_min, self.space.lr_max),
-            "alpha": FloatDistribution(alphas[0], alphas[-1], log=True),
-        }
+        alphas = FloatDistribution(self.space.alphas[0], self.space.alphas[-1], log=True)
+        if not plan_of(self.plan).searches_lr:
+            return {"lr": CategoricalDistribution((AUTO,)), "alpha": alphas}
+        return {"lr": FloatDistribution(self.space.lr_min, self.space.lr_max), "alpha": alphas}
 
     def sampler(self) -> None:
         """None: the plan decides."""
@@ -115,7 +132,7 @@ class PlanStrategy:
         """What the plan says; slots that need no training are filled on the way."""
         while (advice := self.advice(ledger.results)).free:
             for trial, source in advice.free.items():
-                known = replace(ledger.results[source], seconds=None, ended=None)
+                known = replace(ledger.results[source], seconds=None, ended=None, share=1.0)
                 if known.finite:
                     known = replace(known, state="free", source=source.key, reason=None)
                 ledger.end(trial, known)
@@ -127,7 +144,7 @@ def check_slots(
 ) -> Advice:
     """Refuse trials that a plan would not have asked for, or an end that it has not come to."""
     for trial in trials:
-        if trial.alpha is None or trial.round.kind not in ("lr", "alpha"):
+        if trial.alpha is None or trial.round.kind not in ("lr", "trunk", "alpha"):
             raise ValueError(f"trial {trial.number} ({trial.key}) is of no round of the plan")
     advice = strategy.advice({t.asked: t.result for t in trials if t.result is not None})
     known = {
@@ -145,7 +162,7 @@ def check_slots(
                 f"trial {trial.number} ({trial.key}) is one that the plan does not ask for, as"
                 " its values are: some are missing or changed"
             )
-        for name in ("round", "index", "lr", "alpha", "fraction", "seed"):
+        for name in ("round", "index", "lr", "alpha", "fraction", "seed", "branch_of"):
             there, here = getattr(trial, name), getattr(asked, name)
             if there != here:
                 raise ValueError(

@@ -13,8 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["POINTS", "Result", "Round", "State", "StudyRecord", "Trial", "mean_of"]
+__all__ = [
+    "AUTO", "POINTS", "Lr", "Result", "Round", "State", "StudyRecord", "Trial", "mean_of",
+    "shown_lr", "ties_in_order",
+]  # fmt: skip
 
+AUTO: Literal["auto"] = "auto"
+"""In the place of a learning rate: it follows from the sphere, without a search."""
+Lr = float | Literal["auto"]
 State = Literal["running", "trained", "free", "diverged", "failed"]
 
 
@@ -22,7 +28,8 @@ class Round(str):
     """A round of a search: a text, for that is what people see of it, that knows its data."""
 
     kind: str
-    """What it tunes, ``"lr"`` or ``"alpha"``; ``"points"`` are those of a sampler."""
+    """What it tunes, ``"lr"`` or ``"alpha"``; ``"trunk"`` is the training of the largest alpha that
+    the others branch from, ``"points"`` are those of a sampler."""
     number: int
     """Its place among the rounds of a plan, from 0."""
 
@@ -64,6 +71,8 @@ class Result:
     """Of a free trial: the key of the one that it equals, bit for bit."""
     ended: float | None = None
     """When, in seconds since 1970."""
+    share: float = 1.0
+    """Of its steps, those that it trained itself: a branch takes the others from its trunk."""
 
     @property
     def finite(self) -> bool:
@@ -78,12 +87,15 @@ class Trial:
     round: Round
     index: int
     """Its slot's place in the round."""
-    lr: float
+    lr: Lr
     alpha: float | None = None
     weight_decay: float | None = None
     fraction: float = 1.0
     """Its length in T_max."""
     seed: int = 0
+    branch_of: str | None = None
+    """The slot, such as ``trunk-5``, whose training of the same seed is this one's, too, until g
+    meets the cap of this one."""
     key: str = ""
     """Its name in the study and of its folder, such as ``lr1-2-seed0`` or ``point-017``."""
     number: int = 0
@@ -100,8 +112,25 @@ class Trial:
     def _key(self) -> str:
         if self.round == POINTS:
             return f"point-{self.index:03}"
+        return f"{self.slot_name}-seed{self.seed}"
+
+    @property
+    def slot_name(self) -> str:
+        """What the keys of all its seeds begin with."""
         name = f"lr{self.round.number + 1}" if self.round.kind == "lr" else self.round.kind
-        return f"{name}-{self.index}-seed{self.seed}"
+        return f"{name}-{self.index}"
+
+    @property
+    def trunk(self) -> str | None:
+        """The key of the trial that it branches from."""
+        return None if self.branch_of is None else f"{self.branch_of}-seed{self.seed}"
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of a search that has one in numbers."""
+        if self.lr == AUTO:
+            raise ValueError(f"{self.key} has no learning rate of its own: it is {self.lr}")
+        return self.lr
 
     @property
     def asked(self) -> Trial:
@@ -122,8 +151,8 @@ class Trial:
     def numbers(self) -> str:
         """What is tuned, for people."""
         if self.alpha is not None:
-            return f"lr {self.lr:g}, alpha {self.alpha:g}"
-        return f"lr {self.lr:.3g}, weight decay {self.weight_decay:.2e}"
+            return f"lr {shown_lr(self.lr)}, alpha {self.alpha:g}"
+        return f"lr {shown_lr(self.lr, '.3g')}, weight decay {self.weight_decay:.2e}"
 
     # -- its result, as far as there is one ----------------------------------------------------
 
@@ -158,8 +187,20 @@ class Trial:
 
     @property
     def cost(self) -> float:
-        """In T_max; nothing for a free trial."""
-        return 0.0 if self.state == "free" else self.fraction
+        """In T_max: what it trained itself; nothing for a free trial."""
+        if self.state == "free":
+            return 0.0
+        return self.fraction * (1.0 if self.result is None else self.result.share)
+
+
+def shown_lr(lr: Lr, digits: str = "g") -> str:
+    """A learning rate for people."""
+    return lr if lr == AUTO else format(lr, digits)
+
+
+def ties_in_order(slots: Iterable[Trial]) -> list[Trial]:
+    """As ties are decided, the first of equals wins: a trunk, of the largest alpha, comes last."""
+    return sorted(slots, key=lambda slot: slot.round.kind == "trunk")
 
 
 def mean_of(results: Iterable[Result | None]) -> float | None:
@@ -219,20 +260,20 @@ class StudyRecord:
     def answer(self) -> Trial | None:
         """The best slot with its mean accuracy: the one definition, of every view of a search.
 
-        At the end it is Algorithm 4's: the best slot of all rounds, the first of equals. Until
-        then the longest trainings alone count: a short one is there to bound the range of the
-        next round, and what it found is not yet set against what the long ones will find. A slot
-        counts when all its seeds have ended, unless one has no number.
+        At the end it is Algorithm 4's: the best slot of all rounds, the first of equals
+        (:func:`ties_in_order`). Until then the longest trainings alone count: a short one is there
+        to bound the range of the next round, and what it found is not yet set against what the
+        long ones will find. A slot counts when all its seeds have ended, unless one has no number.
         """
         seeds, best = self.seeds, None
-        ended = [(s[0], mean_of(t.result for t in s)) for s in self.slots() if len(s) >= seeds]
-        known = [(slot, mean) for slot, mean in ended if mean is not None and mean > -math.inf]
-        longest = max((slot.fraction for slot, _ in known), default=0.0)
-        for slot, mean in known:
+        ended = {s[0]: mean_of(t.result for t in s) for s in self.slots() if len(s) >= seeds}
+        known = {s: mean for s, mean in ended.items() if mean is not None and mean > -math.inf}
+        longest = max((slot.fraction for slot in known), default=0.0)
+        for slot in ties_in_order(known):
             if self.over is False and slot.fraction < longest:
                 continue
-            if best is None or mean > best[1]:
-                best = slot, mean
+            if best is None or known[slot] > best[1]:
+                best = slot, known[slot]
         return None if best is None else judged(*best)
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from fixnorm.tuning.driver import Watcher
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy
-from fixnorm.tuning.trial import StudyRecord, Trial, mean_of
+from fixnorm.tuning.trial import StudyRecord, Trial, mean_of, shown_lr
 
 __all__ = ["LiveView", "SearchView", "found", "rounds_table"]
 
@@ -65,6 +65,7 @@ class SearchView(LiveView):
         self._title = title
         self._progress: dict[Trial, float] = {}
         self._started: dict[str, float] = {}
+        self._begun: dict[str, float] = {}
         self._waits: list[float] = []
 
     def __enter__(self) -> SearchView:
@@ -96,6 +97,9 @@ class SearchView(LiveView):
 
     def tick(self, progress: dict[Trial, float]) -> None:
         self._progress = progress
+        for trial, done in progress.items():
+            if trial.trunk is not None and done:  # it begins where it leaves its trunk
+                self._begun.setdefault(trial.key, done)
 
     # -- how it looks --------------------------------------------------------------------------
 
@@ -111,7 +115,10 @@ class SearchView(LiveView):
 
     def _line(self, record: StudyRecord) -> RenderableType:
         best, most = record.answer(), self.search.strategy.cost
-        running = sum(trial.fraction * done for trial, done in list(self._progress.items()))
+        running = sum(
+            trial.fraction * (done - self._begun.get(trial.key, 0.0))
+            for trial, done in list(self._progress.items())
+        )
         line = Table.grid(padding=(0, 2))
         line.add_row(
             ProgressBar(total=most, completed=record.cost + running, width=24),
@@ -143,11 +150,12 @@ def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> 
     running = {trial.key: done for trial, done in (progress or {}).items()}
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for round_, slots in strategy.advice(dict(ledger.results)).rounds.items():
+        tunes = "lr" if round_.kind == "lr" else "alpha"
         names: list[RenderableType] = []
         values: list[Text] = []
         winner, best = None, -math.inf
         for place, slot in enumerate(slots):
-            tuned = slot.lr if round_.kind == "lr" else slot.alpha
+            tuned = slot.rate if tunes == "lr" else slot.alpha
             names.append(Text(f"{tuned:g}", style="dim"))
             keys = [slot.seeded(seed).key for seed in range(strategy.space.seeds)]
             trials = [ledger.trials[key] for key in keys if key in ledger.trials]
@@ -158,9 +166,10 @@ def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> 
         if winner is not None:
             values[winner].stylize("bold green")
             values[winner].append(" ◂")
-        fixed = f"alpha {slots[0].alpha:g}" if round_.kind == "lr" else f"lr {slots[0].lr:g}"
+        first = slots[0]
+        fixed = f"alpha {first.alpha:g}" if tunes == "lr" else f"lr {shown_lr(first.lr)}"
         length = f"{slots[0].fraction:g} T_max, {fixed}"
-        table.add_row(Text(round_, style="bold"), Text(round_.kind, style="dim"), *names)
+        table.add_row(Text(round_, style="bold"), Text(tunes, style="dim"), *names)
         table.add_row(Text(length, style="dim", no_wrap=True), "", *values)
     return table
 
@@ -176,7 +185,7 @@ def _points_table(trials: Sequence[Trial], progress: dict[Trial, float]) -> Tabl
     for column in ("point", "lr", "weight decay", "accuracy"):
         table.add_column(column, justify="right")
     for trial in trials[-_POINTS_SHOWN:]:
-        cells = (str(trial.number), f"{trial.lr:.3g}", f"{trial.weight_decay:.2e}")
+        cells = (str(trial.number), f"{trial.rate:.3g}", f"{trial.weight_decay:.2e}")
         table.add_row(*cells, _cell([trial], running))
     return table
 
@@ -200,14 +209,16 @@ def _cell(trials: Sequence[Trial], running: dict[str, float]) -> Text:
 
 def _numbers(trial: Trial) -> str:
     if trial.alpha is not None:
-        return f"lr {trial.lr:g}  alpha {trial.alpha:g}  seed {trial.seed}"
-    return f"lr {trial.lr:.3g}  weight decay {trial.weight_decay:.2e}"
+        return f"lr {shown_lr(trial.lr)}  alpha {trial.alpha:g}  seed {trial.seed}"
+    return f"lr {trial.rate:.3g}  weight decay {trial.weight_decay:.2e}"
 
 
 def _outcome(trial: Trial) -> str:
     if trial.accuracy is None:
         return trial.state
     took = f"  ({trial.seconds:.0f} s)" if trial.seconds is not None else ""
+    if trial.result is not None and trial.result.share < 1:
+        took += f"  {trial.cost:.2g} T_max, from {trial.trunk}"
     return f"{trial.accuracy:6.2f}{took}"
 
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from fixnorm.evidence.landscapes import AXES, Landscape
 from fixnorm.evidence.panels import name_rows, write_beside
 from fixnorm.evidence.replay.replays import Options
-from fixnorm.evidence.replay.strategies import STRATEGIES
+from fixnorm.evidence.replay.strategies import strategies
 from fixnorm.evidence.replay.summary import NEAR, Moment, Summary, WorkloadResult
 from fixnorm.report.drawing import Drawing, Panel, png
 from fixnorm.report.statistics import Mean
@@ -102,7 +102,7 @@ def table_of(result: WorkloadResult, *, replays: int) -> TextTable:
         end, regret = summary.end, summary.end.regret
         rows.append(
             (
-                STRATEGIES[summary.entry.strategy],
+                strategies()[summary.entry.strategy],
                 AXES[summary.entry.landscape.axis],
                 f"{end.cost:.1f}",
                 *(f"{v:.2f}" for v in (end.accuracy, regret.mean, regret.median, regret.q90)),
@@ -120,7 +120,7 @@ def table_of(result: WorkloadResult, *, replays: int) -> TextTable:
     if costs:
         notes.append(
             "at … T_max: accuracy (regret) of the answer so far, at the mean cost of "
-            + " and ".join(f"the {STRATEGIES[name].removeprefix('the ')}" for name in plans)
+            + " and ".join(f"the {strategies()[name].removeprefix('the ')}" for name in plans)
         )
     if result.paper is not None:
         notes.append(
@@ -273,12 +273,12 @@ def _settled(result: WorkloadResult, value: Value) -> list[float]:
 
 def _name(result: WorkloadResult, summary: Summary) -> str:
     """With its landscape where the same strategy runs on two."""
-    name = STRATEGIES[summary.entry.strategy]
+    name = strategies()[summary.entry.strategy]
     return f"{name}, alpha" if _is_second(result, summary) else name
 
 
 def _colour(summary: Summary) -> str:
-    return SERIES[list(STRATEGIES).index(summary.entry.strategy) % len(SERIES)]
+    return SERIES[list(strategies()).index(summary.entry.strategy) % len(SERIES)]
 
 
 def _is_second(result: WorkloadResult, summary: Summary) -> bool:

@@ -13,12 +13,12 @@ import torch
 
 from fixnorm.evidence.landscapes import AXES, NOISES, Landscape
 from fixnorm.evidence.replay.strategies import (
-    STRATEGIES,
     Entry,
     Trace,
     entries_of,
     known,
     run,
+    strategies,
 )
 from fixnorm.evidence.replay.summary import Summary, WorkloadResult
 from fixnorm.system import regular
@@ -55,7 +55,7 @@ class Options:
         if self.noise not in NOISES:
             raise ValueError(f"noise must be {' or '.join(NOISES)} but got {self.noise!r}")
         if self.strategies is not None and not known(self.strategies):
-            raise ValueError(f"--strategies names none: give some of {', '.join(STRATEGIES)}")
+            raise ValueError(f"--strategies names none: give some of {', '.join(strategies())}")
 
 
 def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
@@ -83,7 +83,7 @@ def workloads_of(
             )
         group.append(landscape)
         group.sort(key=lambda other: list(AXES).index(other.axis))
-    names = known(options.strategies or tuple(STRATEGIES))
+    names = known(options.strategies or tuple(strategies()))
     workloads = {
         name: (group, entries_of(group, names, both=options.both))
         for name, group in grouped.items()

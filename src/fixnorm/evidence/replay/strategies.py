@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from bisect import bisect_right
-from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,11 +20,18 @@ from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy
 from fixnorm.tuning.study import Study
 from fixnorm.tuning.trial import Result, Trial
 
-__all__ = ["HALVING", "STRATEGIES", "Entry", "Step", "Trace", "entries_of", "known", "run"]
+__all__ = ["HALVING", "Entry", "Step", "Trace", "entries_of", "known", "run", "strategies"]
 
 HALVING = "successive-halving"
-STRATEGIES = ChainMap({HALVING: "successive halving"}, TITLES)
-"""Names, and what people call them; plans that are registered later are among them."""
+
+
+def strategies() -> dict[str, str]:
+    """Names, and what people call them.
+
+    A plan whose lr follows from gradients is none of them: a landscape has no gradients.
+    """
+    replayed = {n: t for n, t in TITLES.items() if n not in PLANS or PLANS[n].searches_lr}
+    return {**replayed, HALVING: "successive halving"}
 
 
 @dataclass(frozen=True)
@@ -37,16 +43,22 @@ class Entry:
 
     @property
     def title(self) -> str:
-        return f"{STRATEGIES[self.strategy]}, {AXES[self.landscape.axis]}"
+        return f"{strategies()[self.strategy]}, {AXES[self.landscape.axis]}"
 
 
 def known(names: Sequence[str]) -> tuple[str, ...]:
-    """The names in the order of :data:`STRATEGIES`, each once; an error if one is none."""
+    """The names in the order of :func:`strategies`, each once; an error if one is none."""
+    there = strategies()
     for name in names:
-        if name not in STRATEGIES:
-            hint = did_you_mean(name, STRATEGIES, otherwise="known are")
+        if name in PLANS and name not in there:
+            raise ValueError(
+                f"plan {name} cannot be replayed: its lr follows from gradients, which no landscape"
+                " has; leave it out"
+            )
+        if name not in there:
+            hint = did_you_mean(name, there, otherwise="known are")
             raise ValueError(f"unknown strategy {name!r}: {hint}")
-    return tuple(name for name in STRATEGIES if name in names)
+    return tuple(name for name in there if name in names)
 
 
 def entries_of(
@@ -157,7 +169,7 @@ def run(entry: Entry, *, replay: int, seed: int, budget: int, noise: str) -> Tra
         return run_sampler(entry.strategy, world, budget=budget, seed=own)
     if entry.strategy == HALVING:
         return run_halving(world, budget=budget, seed=own)
-    raise ValueError(f"unknown strategy {entry.strategy!r}: known are {', '.join(STRATEGIES)}")
+    raise ValueError(f"unknown strategy {entry.strategy!r}: known are {', '.join(strategies())}")
 
 
 def space_of(landscape: Landscape) -> SearchSpace:
@@ -177,7 +189,7 @@ def run_plan(plan: str, world: NoisyLandscape, *, space: SearchSpace | None = No
     answer = _searched(Search(strategy, Ledger(strategy.settings())), world, tracker)
     assert answer is not None
     assert answer.alpha is not None
-    return tracker.end((answer.lr, answer.alpha))
+    return tracker.end((answer.rate, answer.alpha))
 
 
 def run_sampler(name: str, world: NoisyLandscape, *, budget: int, seed: int) -> Trace:
@@ -198,8 +210,8 @@ def run_sampler(name: str, world: NoisyLandscape, *, budget: int, seed: int) -> 
 def _searched(search: Search, world: NoisyLandscape, tracker: Tracker) -> Trial | None:
     def train(trial: Trial) -> Result:
         level, length = getattr(trial, world.landscape.axis), trial.fraction
-        got = world.training(trial.lr, level, fraction=length, seed=trial.seed)
-        tracker.trained(trial.lr, level, observed=got.accuracy, length=length, cost=length)
+        got = world.training(trial.rate, level, fraction=length, seed=trial.seed)
+        tracker.trained(trial.rate, level, observed=got.accuracy, length=length, cost=length)
         return Result(accuracy=got.accuracy, largest_scale=got.largest_scale)
 
     return run_here(search, train)

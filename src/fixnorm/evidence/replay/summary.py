@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.strategies import STRATEGIES, Entry, Trace
+from fixnorm.evidence.replay.strategies import Entry, Trace, strategies
 from fixnorm.report.statistics import Mean, paired
 from fixnorm.tuning.plans import PLANS
 
@@ -154,7 +154,7 @@ class WorkloadResult:
         entry, traces = summary.entry, summary.traces
         return {
             "strategy": entry.strategy,
-            "title": STRATEGIES[entry.strategy],
+            "title": strategies()[entry.strategy],
             "axis": entry.landscape.axis,
             "cost": {
                 "mean": round(summary.end.cost, 4),
