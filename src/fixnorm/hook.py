@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
 from fixnorm.internals import call_step_hooks, version_of
 from fixnorm.norm import multiply_, rescale_
-from fixnorm.sphere_rule import SphereRule
+from fixnorm.sphere_rule import SphereRule, tell_unused_state
 from fixnorm.spheres import Sphere, copies, set_targets, spheres
-from fixnorm.structure import need_optimizer
+from fixnorm.structure import need_optimizer, parameters_by_name
 from fixnorm.telemetry import (
     Angles,
     Figures,
@@ -69,11 +69,7 @@ def attach(
             )
     if isinstance(angle_every, bool) or not isinstance(angle_every, int) or angle_every < 0:
         raise ValueError(f"angle_every must be a whole number ≥ 0 but got {angle_every!r}")
-    if lr not in (None, "auto") or (lr is None and steps is not None):
-        raise ValueError(
-            f"lr must be 'auto', with steps, or left out but got lr={lr!r}, steps={steps!r}: a "
-            "learning rate of one's own is the optimizer's"
-        )
+    check_auto(lr, steps)
     found = spheres(optimizers)
     if not found:
         raise ValueError(
@@ -94,7 +90,7 @@ def attach(
             set_targets(sphere)
         for each in optimizers:
             _make_step_call_hooks(each)
-        rule = None if lr is None else SphereRule(optimizers, steps)
+        rule = None if lr is None else _rule(optimizers, steps)
     except ValueError:
         for group, target in before:
             group[TARGET] = target
@@ -102,6 +98,15 @@ def attach(
     handle = Handle(optimizers, angle_every, rule)
     _attached.update(dict.fromkeys(optimizers, handle))
     return handle
+
+
+def check_auto(lr: object, steps: int | None) -> None:
+    """Refuse a learning rate of one's own, and steps without a use."""
+    if lr not in (None, "auto") or (lr is None and steps is not None):
+        raise ValueError(
+            f"lr must be 'auto', with steps, or left out but got lr={lr!r}, steps={steps!r}: a "
+            "learning rate of one's own is the optimizer's"
+        )
 
 
 def handle_of(optimizer: Optimizer) -> Handle | None:
@@ -127,6 +132,7 @@ class Handle:
         self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
         self._watch.count_backwards(next(iter(found.values())).weights[0])
         self._rule = rule
+        self._told = False
         self._undo: list[Callable[[], None]] = [self._watch.remove]
         if rule is not None:
             self._undo += rule.undo
@@ -138,8 +144,13 @@ class Handle:
             if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):
                 self._undo.append(_hook_two_step(optimizer, self))
 
+    @property
+    def lr(self) -> Literal["auto"] | None:
+        """As given to ``attach``."""
+        return None if self._rule is None else "auto"
+
     def remove(self) -> None:
-        """Detach: further steps leave the norms to the optimizer."""
+        """Detach: further steps leave the norms, and the lr, to the optimizer."""
         for undo in self._undo:
             undo()
         self._undo.clear()
@@ -191,6 +202,7 @@ class Handle:
         self._watch.before_step(self._under_way)
         self._angles.before({key: sphere.weights for key, sphere in self._under_way.items()})
         if self._rule is None:
+            self._told = self._told or tell_unused_state(optimizer)
             return None
         set_lr = functools.partial(self._rule.before, optimizer, found.values())
         if args[1:2] == (None,) or not (args[1:] or (kwargs or {}).get("closure")):
@@ -219,7 +231,7 @@ class Handle:
             self._angles.after(key, weights)
         self._under_way = {}
         if self._rule is not None:
-            self._rule.after(optimizer)
+            self._rule.after()
 
     def _has_moved(self, weight: nn.Parameter) -> bool:
         """Whether this step was to move the weight: known on the host, without a look at values.
@@ -275,6 +287,36 @@ class Handle:
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
+
+
+def _rule(optimizers: Sequence[Optimizer], steps: int | None) -> SphereRule:
+    """The rule for one optimizer, which should hold all of the model."""
+    if len(optimizers) > 1:
+        raise ValueError(
+            "lr='auto' follows the gradients of all fixed weights, which are not all there at the "
+            f"steps of {len(optimizers)} optimizers: put their groups into one"
+        )
+    if left := _left_out(optimizers[0]):
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        warnings.warn(
+            f"fixnorm: lr='auto' is for what the optimizer holds, and {left[0]}{more} is not in "
+            "it: an optimizer that has it keeps its own lr. fixnorm.param_groups(model) has all",
+            stacklevel=3,
+        )
+    return SphereRule(optimizers[0], steps)
+
+
+def _left_out(optimizer: Optimizer) -> list[str]:
+    """Names of trainable parameters of the model that the optimizer does not hold."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    origins = _origins(spheres([optimizer]).values())
+    models = [model for origin in origins if (model := origin.model()) is not None]
+    return [
+        name
+        for model in models
+        for name, p in parameters_by_name(model).items()
+        if p.requires_grad and id(p) not in held
+    ]
 
 
 def _calling(
@@ -360,6 +402,8 @@ def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:
             assert this is not None
             if first and not handle._under_way:
                 hook(this)
+            elif not first and handle._rule is not None:  # the gradient that it steps by is here
+                handle._rule.before(this, spheres([this]).values())
             result = method(this, *args, **kwargs)
             if not first:
                 hook(this)

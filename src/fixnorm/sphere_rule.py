@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fixnorm.groups import TARGET
 from fixnorm.norm import local, weight_norms
+from fixnorm.own_lr import OwnLr, check_sgd
 from fixnorm.spheres import Sphere
 from fixnorm.telemetry import RuleFigures
 
-__all__ = ["C", "SphereRule"]
+__all__ = ["C", "SphereRule", "forget", "tell_unused_state"]
 
 C = 0.3
 """The one constant, chosen by ``benchmarks/auto_lr.py``."""
@@ -47,39 +48,46 @@ def auto_lr(radius: float, mean_square: float, steps: int) -> float:
 class SphereRule:
     """Sets the learning rates of a step, and takes them back after it."""
 
-    def __init__(self, optimizers: Sequence[Optimizer], steps: int | None) -> None:
-        self._own: dict[Optimizer, list[float | Tensor]] = {}
-        self._coming: dict[Optimizer, _Coming] = {}
+    def __init__(self, optimizer: Optimizer, steps: int | None) -> None:
+        self._steps = check(optimizer, steps)
+        self._own = OwnLr(optimizer.param_groups)
+        self._begun: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._coming: _Coming | None = None
         self._warned = False
-        check(optimizers, steps)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group.setdefault(STEPS, steps)
-                group.setdefault(SEEN, 0)
-                group.setdefault(MEAN, 0.0)
-        self.undo = [o.register_state_dict_pre_hook(self._arrive).remove for o in optimizers]
+        for group in optimizer.param_groups:
+            group.setdefault(STEPS, steps)
+            group.setdefault(SEEN, 0)
+            group.setdefault(MEAN, 0.0)
+        self.undo = [*self._follow_saves(optimizer), self._take_back]
 
     @torch.no_grad()
     def before(self, optimizer: Optimizer, spheres: Collection[Sphere]) -> None:
-        """Multiply the lr of every group, now that the gradients are there."""
-        self.after(optimizer)  # a step that raised an error never came to its end
+        """Multiply the lr of every group, now that the gradients are there.
+
+        Of several calls in one step, and after a step that raised an error, the last one counts.
+        """
+        self._take_back()
         self._arrive(optimizer)
+        state = optimizer.param_groups[0]
+        check_state(optimizer, self._steps)
+        self._own.look(optimizer.param_groups, seen=state[SEEN], steps=self._steps)
+        changed = ("lr", SEEN, MEAN)
+        self._begun = [(g, {k: g[k] for k in changed if k in g}) for g in optimizer.param_groups]
         radius = math.hypot(*(sphere.target for sphere in spheres))
         norm = _gradient_norm(optimizer, spheres)
-        state = optimizer.param_groups[0]
         if norm is not None and (_at_hand(norm) or not state[SEEN]):
             _take(optimizer, radius * norm.item())
         elif norm is not None:
-            self._coming[optimizer] = _Coming.of(norm, radius)
+            self._coming = _Coming.of(norm, radius)
         if state[SEEN] > state[STEPS] and not self._warned:
             self._warned = True
             warnings.warn(
                 f"fixnorm: the training goes on after the {state[STEPS]} steps that its learning "
-                "rate was made for: give attach(optimizer, lr='auto', steps=…) all of them",
+                "rate was made for: give attach(optimizer, lr='auto', steps=…) all of them, "
+                "counted in optimizer steps",
                 stacklevel=4,
             )
         factor = auto_lr(radius, state[MEAN], state[STEPS])
-        self._own[optimizer] = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor
 
@@ -89,17 +97,43 @@ class SphereRule:
         state = optimizer.param_groups[0]
         return RuleFigures(state[STEPS], state[SEEN], math.sqrt(state[MEAN]))
 
-    def after(self, optimizer: Optimizer) -> None:
-        """Give every group its own lr back."""
-        own = self._own.pop(optimizer, [])
-        for group, lr in zip(optimizer.param_groups, own, strict=False):
-            group["lr"] = lr
+    def after(self) -> None:
+        """The step is done: give every group its own lr back."""
+        for group, own in self._begun:
+            group["lr"] = own["lr"]
+        self._begun = []
+
+    def _take_back(self) -> None:
+        """As if a step that has not come to its end had not begun."""
+        if self._begun:
+            self._coming = None
+        for group, own in self._begun:
+            group |= own
+        self._begun = []
 
     def _arrive(self, optimizer: Optimizer) -> None:
         """Take in the last step's norm, which has had the time of a step to come."""
-        coming = self._coming.pop(optimizer, None)
+        coming, self._coming = self._coming, None
         if coming is not None:
             _take(optimizer, coming.arrived())
+
+    def _follow_saves(self, optimizer: Optimizer) -> Iterator[Callable[[], None]]:
+        """What is saved has the last norm in it, and the own lr, also after a step that failed."""
+        owner = weakref.ref(optimizer)
+
+        def before(_: Optimizer) -> None:
+            this = owner()
+            if this is not None and not self._begun:
+                self._arrive(this)
+
+        def after(_: Optimizer, saved: dict[str, Any]) -> None:
+            for group, begun in zip(saved["param_groups"], self._begun, strict=False):
+                group["lr"] = begun[1]["lr"]
+
+        # timm's Lookahead takes no hooks of this kind, and leaves its state to what it wraps
+        inner = getattr(optimizer, "_base_optimizer", optimizer)
+        yield inner.register_state_dict_pre_hook(before).remove
+        yield inner.register_state_dict_post_hook(after).remove
 
 
 class _Coming(NamedTuple):
@@ -131,8 +165,12 @@ def _at_hand(norm: Tensor) -> bool:
 
 
 def _take(optimizer: Optimizer, norm: float) -> None:
-    """Put ‖ĝ‖ of a step into the mean; one that is no number belongs to a step that is skipped."""
-    if not math.isfinite(norm):
+    """Put ‖ĝ‖ of a step into the mean.
+
+    One that is no number belongs to a step that is skipped; one of exactly 0 to none of the
+    training's (``torch.distributed.checkpoint`` makes such a step).
+    """
+    if not math.isfinite(norm) or not norm:
         return
     state = optimizer.param_groups[0]
     seen = state[SEEN] + 1
@@ -151,32 +189,55 @@ def _gradient_norm(optimizer: Optimizer, spheres: Iterable[Sphere]) -> Tensor | 
     scale: Tensor | None = getattr(optimizer, "grad_scale", None)
     if scale is not None:  # a fused optimizer under a GradScaler unscales inside its step
         norm = norm / scale.to(norm.device)
+    skips: Tensor | None = getattr(optimizer, "found_inf", None)
+    if skips is not None:  # by any parameter's gradient; such an optimizer then makes no step
+        norm = torch.where(skips.to(norm.device) > 0, math.nan, norm)
     return norm.squeeze()
 
 
-def check(optimizers: Sequence[Optimizer], steps: int | None) -> None:
+def check(optimizer: Optimizer, steps: int | None) -> int:
     """Refuse what the rule is not for."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(
             "lr='auto' needs steps, the number of optimizer steps of the whole training (at least "
             f"1) but got {steps!r}: attach(optimizer, lr='auto', steps=epochs * len(loader))"
         )
-    for optimizer in optimizers:
-        if "momentum" not in optimizer.defaults or "betas" in optimizer.defaults:
-            raise ValueError(
-                "lr='auto' is for SGD, whose steps are as long as the gradient says; those of "
-                f"{type(optimizer).__name__} are not: give it a learning rate"
-            )
-        for group in optimizer.param_groups:
-            saved = group.get(STEPS, steps)
-            if saved != steps:
-                raise ValueError(
-                    f"lr='auto' was given steps={steps} but the optimizer's state is of a training "
-                    f"of {saved}: give the same number"
-                )
-            lr = float(group.get("initial_lr", group["lr"]))
-            if TARGET in group and not 0.1 <= lr <= 10:
-                raise ValueError(
-                    f"lr='auto' multiplies the optimizer's own lr, which is {lr:g} for the fixed "
-                    "weights: build it with lr=1.0"
-                )
+    check_sgd(optimizer)
+    if any(STEPS in group for group in optimizer.param_groups):
+        check_state(optimizer, steps)
+    return steps
+
+
+def check_state(optimizer: Optimizer, steps: int) -> None:
+    """Refuse a state, loaded before or since, that is not of this training."""
+    group = optimizer.param_groups[0]
+    if STEPS not in group:
+        raise ValueError(
+            "lr='auto' but the loaded state is of a training with a learning rate of its own "
+            f"({float(group['lr']):g}): load it before attach and set the lr of every group to 1.0"
+        )
+    if group[STEPS] != steps:
+        raise ValueError(
+            f"lr='auto' was given steps={steps} but the optimizer's state is of a training "
+            f"of {group[STEPS]}: give the same number"
+        )
+
+
+def forget(optimizer: Optimizer) -> None:
+    """Another training begins with the same optimizer."""
+    for group in optimizer.param_groups:
+        for key in (STEPS, SEEN, MEAN):
+            group.pop(key, None)
+
+
+def tell_unused_state(optimizer: Optimizer) -> bool:
+    """Warn of a state with ``lr="auto"`` where an optimizer is attached without it."""
+    steps = optimizer.param_groups[0].get(STEPS)
+    if steps is not None:
+        warnings.warn(
+            "fixnorm: the optimizer's state is of a training with lr='auto', and its lr of "
+            f"{float(optimizer.param_groups[0]['lr']):g} only a factor: attach(optimizer, "
+            f"lr='auto', steps={steps}), or give it an lr and take {STEPS!r} out of its groups",
+            stacklevel=4,
+        )
+    return steps is not None
