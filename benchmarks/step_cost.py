@@ -3,7 +3,7 @@
     python benchmarks/step_cost.py
 
 Ratios of alternated runs in one process, one thread: FixNorm (no weight decay, with the hook)
-against SGD with weight decay on the same model.
+against SGD with weight decay on the same model, and lr="auto" against FixNorm with an lr given.
 """
 
 from __future__ import annotations
@@ -32,9 +32,17 @@ def fixnorm_step(model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
     return optimizer
 
 
-def nesterov(groups: list[dict[str, object]], *, fused: bool) -> torch.optim.Optimizer:
+def auto_step(model: nn.Module) -> torch.optim.Optimizer:
+    optimizer = nesterov(fixnorm.param_groups(model), fused=False, lr=1.0)
+    fixnorm.attach(optimizer, lr="auto", steps=100_000)
+    return optimizer
+
+
+def nesterov(
+    groups: list[dict[str, object]], *, fused: bool, lr: float = 0.1
+) -> torch.optim.Optimizer:
     implementation = {"fused": True} if fused else {"foreach": True}
-    return torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, **implementation)
+    return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, **implementation)
 
 
 def pair(name: str) -> tuple[nn.Module, nn.Module]:
@@ -74,14 +82,17 @@ def training_step(
 
 def training_steps(name: str, batch: int, rounds: int) -> None:
     plain, converted = pair(name)
+    _, automatic = pair(name)
     x, y = torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
     runs = {
         "wd": training_step(plain, weight_decay_step(plain, fused=False), x, y),
         "fixnorm": training_step(converted, fixnorm_step(converted, fused=False), x, y),
+        "auto": training_step(automatic, auto_step(automatic), x, y),
     }
     seconds = alternate(runs, rounds=rounds)
     what = f"{name}: whole training step, batch {batch} at 224 (foreach)"
     report(what, ratio(seconds, "fixnorm", "wd"), 1.01)
+    report(f"{what}, lr auto against attach alone", ratio(seconds, "auto", "fixnorm"), 1.02)
 
 
 class LargestTemporary(TorchDispatchMode):

@@ -13,7 +13,7 @@ from torch import nn
 import fixnorm
 from digits import digits
 
-EPOCHS, BATCH, LR = 8, 64, 0.3
+EPOCHS, BATCH = 8, 64
 
 
 def block(inputs: int, outputs: int, *, stride: int = 1) -> nn.Sequential:
@@ -32,12 +32,11 @@ def main() -> None:
 
     fixnorm.convert(model, alpha=1.0, sample=images[:8])  # new: before the optimizer is built
     groups = fixnorm.param_groups(model)  # new: in place of model.parameters()
-    optimizer = torch.optim.SGD(groups, lr=LR, momentum=0.9, nesterov=True)
-    fixnorm.attach(optimizer)  # new: every step() ends on the sphere
+    optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9, nesterov=True)
+    steps = EPOCHS * (len(images) // BATCH)
+    fixnorm.attach(optimizer, lr="auto", steps=steps)  # new: every step() ends on the sphere
 
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
-        optimizer, EPOCHS * (len(images) // BATCH)
-    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for epoch in range(EPOCHS):
         model.train()
         for batch in torch.randperm(len(images)).split(BATCH)[:-1]:  # all but the odd rest

@@ -88,7 +88,7 @@ def test_the_three_lines_run(installed: Path) -> None:
     network = "nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(72, 4)"
     script = [
         "import torch, fixnorm; from torch import nn",
-        f"model = nn.Sequential({network})",
+        f"model = nn.Sequential({network}); epochs, loader = 2, range(10)",
         added[0].replace("alpha=1.0", "alpha=1.0, sample=torch.randn(4, 3, 5, 5)"),
         *added[1:],
         "model(torch.randn(4, 3, 5, 5)).square().sum().backward(); optimizer.step()",

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import lr_scheduler as schedulers
 
 import fixnorm
-from fixnorm import sphere_rule
+from fixnorm import own_lr, sphere_rule
 from fixnorm.integrations import scalars
 from helpers.small_nets import ResNet
 
 STEPS = 20
 
 
-def start(*, scope: Any = "global", momentum: float = 0.9, **options: Any) -> tuple[nn.Module, Any]:
+def start(*, scope: Any = "global", **options: Any) -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     model = ResNet()
     fixnorm.convert(model, alpha=1.0, sample=torch.randn(4, 3, 8, 8))
     groups = fixnorm.param_groups(model, scope=scope)
-    optimizer = torch.optim.SGD(groups, lr=1.0, momentum=momentum, **options)
-    return model, optimizer
+    return model, torch.optim.SGD(groups, **({"lr": 1.0, "momentum": 0.9} | options))
 
 
 def batch(n: int) -> tuple[Tensor, Tensor]:
@@ -197,16 +198,250 @@ def test_off_the_cpu_a_norm_is_used_one_step_later(monkeypatch: pytest.MonkeyPat
     assert optimizer.param_groups[0][sphere_rule.SEEN] == 4
 
 
-def test_a_step_that_fails_leaves_the_lr_alone() -> None:
+@pytest.mark.parametrize("then", ["step", "save", "remove"])
+def test_a_step_that_fails_leaves_no_trace(then: str) -> None:
     model, optimizer = start()
-    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)
     backward(model, 0)
     momentum = optimizer.param_groups[0].pop("momentum")
     with pytest.raises(KeyError, match="momentum"):
         optimizer.step()
     optimizer.param_groups[0]["momentum"] = momentum
-    optimizer.step()
-    assert [group["lr"] for group in optimizer.param_groups] == [1.0] * len(optimizer.param_groups)
+    if then == "step":
+        optimizer.step()
+        assert optimizer.param_groups[0][sphere_rule.SEEN] == 1
+    elif then == "remove":
+        handle.remove()
+        assert optimizer.param_groups[0][sphere_rule.SEEN] == 0
+    groups = optimizer.state_dict()["param_groups"] if then == "save" else optimizer.param_groups
+    assert [group["lr"] for group in groups] == [1.0] * len(groups)
+
+
+def train(model: nn.Module, optimizer: Any, step: Any = None, scheduler: Any = None) -> Any:
+    """Five steps; the learning rates that they had."""
+    handle, lrs = fixnorm.handle_of(optimizer), []
+    for n in range(5):
+        optimizer.zero_grad()
+        backward(model, n)
+        (step or optimizer.step)()
+        if scheduler is not None:
+            scheduler.step()
+        lrs.append(handle.figures().groups[0].lr)
+    return lrs
+
+
+class Twice(torch.optim.SGD):
+    """Its own step, around torch's: both call the hooks, and the closure is called twice."""
+
+    def step(self, closure: Any = None) -> Any:
+        if closure is not None:
+            closure()
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("closure", [False, True])
+def test_a_step_within_a_step_counts_once(closure: bool) -> None:
+    model, _ = start()
+    optimizer = Twice(fixnorm.param_groups(model), lr=1.0, momentum=0.9)
+    handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    for n in range(5):
+
+        def again(n: int = n) -> Tensor:
+            optimizer.zero_grad()
+            return backward(model, n)
+
+        if closure:
+            optimizer.step(again)
+        else:
+            again()
+            optimizer.step()
+    rule = handle.figures().rule
+    assert rule is not None
+    assert rule.seen == 5
+    if not closure:
+        assert_same(weights(model), plain())
+
+
+def test_a_compiled_step_makes_no_difference() -> None:
+    model, optimizer = start()
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    train(model, optimizer, torch.compile(optimizer.step, backend="eager"))
+    assert_same(weights(model), plain())
+
+
+@pytest.mark.parametrize("kind", ["foreach", "fused"])
+def test_an_lr_that_is_a_tensor_makes_no_difference(kind: str) -> None:
+    own = torch.tensor(1.0)
+    model, optimizer = start(lr=own, **{kind: kind == "fused"})
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    train(model, optimizer)
+    assert optimizer.param_groups[0]["lr"] is own
+    assert own == 1.0
+    assert_same(weights(model), plain(), rtol=1e-5)
+
+
+def test_an_overflow_outside_the_fixed_weights_is_no_step() -> None:
+    """A fused optimizer is called all the same, and leaves the weights alone."""
+    model, optimizer = start(fused=True)
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    scaler.scale(backward(model, 0)).detach_()
+    optimizer.param_groups[-1]["params"][0].grad[0] = torch.inf
+    kept = weights(model)
+    scaler.step(optimizer)
+    assert_same(weights(model), kept)
+    assert optimizer.param_groups[0][sphere_rule.SEEN] == 0
+
+
+def test_a_step_with_no_gradient_at_all_is_none() -> None:
+    """As torch.distributed.checkpoint makes one, with lr 0, to have a state to fill."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model, optimizer = start()
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    get_optimizer_state_dict(model, optimizer)
+    assert optimizer.param_groups[0][sphere_rule.SEEN] == 0
+
+
+SCHEDULERS = {
+    "LambdaLR": lambda o: schedulers.LambdaLR(o, lambda n: (n + 1) / 5),
+    "OneCycleLR": lambda o: schedulers.OneCycleLR(o, 1.0, total_steps=STEPS),
+    "CyclicLR": lambda o: schedulers.CyclicLR(o, 0.1, 1.0, step_size_up=3),
+    "SequentialLR": lambda o: schedulers.SequentialLR(
+        o,
+        [schedulers.LinearLR(o, 0.1, total_iters=2), schedulers.CosineAnnealingLR(o, 3)],
+        milestones=[2],
+    ),
+    "SWALR": lambda o: torch.optim.swa_utils.SWALR(o, swa_lr=0.5, anneal_epochs=3),
+    "ReduceLROnPlateau": lambda o: Plateau(o, patience=0),
+}
+
+
+class Plateau(schedulers.ReduceLROnPlateau):
+    def step(self, metrics: Any = 1.0, epoch: Any = None) -> None:
+        super().step(metrics)
+
+
+@pytest.mark.tried(
+    "Features of torch", '`lr="auto"` with any scheduler', "works", "it multiplies an lr of 1.0"
+)
+@pytest.mark.parametrize(
+    ("name", "attach_first"),
+    [*((name, True) for name in SCHEDULERS), ("OneCycleLR", False), ("LambdaLR", False)],
+)
+def test_schedulers_multiply(name: str, attach_first: bool) -> None:
+    model, optimizer = start()
+    twin = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0, momentum=0.9)
+    expected, scheduler = [], SCHEDULERS[name](twin)
+    for _ in range(5):
+        group = twin.param_groups[0]  # some cycle the momentum, too
+        expected.append(group["lr"] * (1 - group["momentum"]))
+        twin.step()
+        scheduler.step()
+    scheduler = None if attach_first else SCHEDULERS[name](optimizer)
+    handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    lrs = train(model, optimizer, scheduler=scheduler or SCHEDULERS[name](optimizer))
+    rule = handle.figures().rule
+    target = optimizer.param_groups[0]["fixnorm_target"]
+    factor = sphere_rule.auto_lr(target, rule.gradient**2, STEPS)
+    assert lrs[-1] == pytest.approx(factor * expected[-1], rel=1e-6)
+
+
+@pytest.mark.parametrize("attach_first", [False, True])
+def test_a_peak_of_the_old_kind_is_refused(attach_first: bool) -> None:
+    model, optimizer = start()
+    if attach_first:
+        fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    schedulers.OneCycleLR(optimizer, 0.1, total_steps=STEPS)
+    backward(model, 0)
+    attach = functools.partial(fixnorm.attach, optimizer, lr="auto", steps=STEPS)
+    with pytest.raises(ValueError, match=r"own lr, which is 0.1 .* scheduler for a peak of 1.0"):
+        (optimizer.step if attach_first else attach)()
+
+
+def test_a_schedule_of_the_old_kind_is_told_once_a_warm_up_is_over() -> None:
+    model, optimizer = start()
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    scheduler = schedulers.LambdaLR(optimizer, lambda n: 0.05 * min(n, 2))
+    backward(model, 0)
+    for n in range(7):
+        if n == 4:  # the fifth step of twenty
+            with pytest.warns(UserWarning, match="own lr was 0.1 at most in the first 5 of 20 ste"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        scheduler.step()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_model_in_three_optimizers(scaled: bool) -> None:
+    """Each follows the gradients of all fixed weights, the others' as they had them last."""
+    model, _ = start()
+    fixed, rest = fixnorm.param_groups(model)
+    halves = [{**fixed, "params": part} for part in (fixed["params"][:2], fixed["params"][2:])]
+    optimizers = [torch.optim.SGD([g], lr=1.0, momentum=0.9) for g in (*halves, rest)]
+    handle = fixnorm.attach(*optimizers, lr="auto", steps=STEPS)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, enabled=scaled)
+    last, means = [0.0, 0.0, 0.0], [[], [], []]
+    radius: float = optimizers[0].param_groups[0]["fixnorm_target"]
+    for n in range(4):
+        x, y = batch(n)
+        scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+        for k, optimizer in enumerate(optimizers):
+            if k < 2:
+                grads = [p.grad.double() / scaler.get_scale() for p in halves[k]["params"]]
+                last[k] = radius**2 * sum(float(g.square().sum()) for g in grads)
+            means[k].append(sum(last))
+            before = weights(model)
+            scaler.step(optimizer)
+            optimizer.zero_grad()  # the next optimizer finds none of these gradients
+            group = optimizer.param_groups[0]
+            assert group["lr"] == 1.0
+            assert any(not torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
+            mean = sum(means[k]) / len(means[k])
+            assert group[sphere_rule.MEAN] == pytest.approx(mean, rel=1e-5)
+        scaler.update()
+    assert handle.figures().rule is not None
+
+
+def test_an_optimizer_that_has_not_all_of_the_model() -> None:
+    model, _ = start()
+    fixed, _ = fixnorm.param_groups(model)
+    with pytest.warns(UserWarning, match=r"and norm.weight and \d+ more is not in it: an opt"):
+        fixnorm.attach(torch.optim.SGD([fixed], lr=1.0), lr="auto", steps=STEPS)
+
+
+def test_a_wrapper_is_saved_by_what_it_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    optim = pytest.importorskip("timm.optim")
+    monkeypatch.setattr(sphere_rule, "_at_hand", lambda norm: False)
+    model, inner = start()
+    optimizer = optim.Lookahead(inner)
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    for n in range(3):
+        backward(model, n)
+        optimizer.step()
+    assert optimizer.state_dict()["param_groups"][0][sphere_rule.SEEN] == 3
+
+
+def test_states_of_other_trainings() -> None:
+    model, optimizer = start()
+    fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    auto = copy.deepcopy(optimizer.state_dict())
+    _, other = start(lr=0.3)
+    fixnorm.attach(other)
+    own = other.state_dict()
+    backward(model, 0)
+    optimizer.load_state_dict(own)
+    with pytest.raises(ValueError, match=r"a learning rate of its own \(0.3\): load it before at"):
+        optimizer.step()
+    auto["param_groups"][0][sphere_rule.STEPS] = 7
+    optimizer.load_state_dict(auto)
+    with pytest.raises(ValueError, match=r"given steps=20 but .* a training of 7: give the same"):
+        optimizer.step()
+    other.load_state_dict(auto)
+    with pytest.warns(UserWarning, match=r"its lr of 1 only a factor: attach\(optimizer, lr='"):
+        other.step()
+    other.step()  # told once
 
 
 def test_it_warns_once_when_there_are_more_steps_than_said() -> None:
@@ -238,16 +473,25 @@ def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
     fixnorm.attach(optimizer)  # nothing was left behind
 
 
-def test_it_is_for_sgd_with_lr_one() -> None:
-    model, optimizer = start()
-    groups = fixnorm.param_groups(model)
-    for other in (torch.optim.AdamW(groups, weight_decay=0.0), torch.optim.RMSprop(groups)):
-        name = type(other).__name__
-        with pytest.raises(ValueError, match=rf"lr='auto' is for SGD, .* those of {name} are not"):
-            fixnorm.attach(other, lr="auto", steps=STEPS)
-    for group in optimizer.param_groups:
-        group["lr"] = 1e-3
-    with pytest.raises(ValueError, match=r"own lr, which is 0.001 .* build it with lr=1.0"):
+@pytest.mark.parametrize("kind", ["AdamW", "RMSprop", "Muon"])
+def test_it_is_for_sgd(kind: str) -> None:
+    """Steps that have a length of their own do not follow the gradient's."""
+    model, _ = start()
+    groups = [{"params": g["params"]} | g for g in fixnorm.param_groups(model)]
+    if kind == "Muon":
+        groups = [{**groups[0], "params": [p for p in groups[0]["params"] if p.ndim == 2]}]
+    optimizer = getattr(torch.optim, kind)(groups, lr=1.0, weight_decay=0.0)
+    with pytest.raises(ValueError, match=rf"lr='auto' is for SGD, .* those of {kind} are not"):
+        own_lr.check_sgd(optimizer)
+
+
+@pytest.mark.parametrize("lr", [1e-3, 0.1, 10.0])
+def test_it_is_for_an_lr_of_one(lr: float) -> None:
+    _, optimizer = start(lr=lr)
+    with pytest.raises(ValueError, match=rf"own lr, which is {lr:g} .* build it with lr=1.0"):
+        fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    _, optimizer = start(lr=0.4)
+    with pytest.warns(UserWarning, match=r"with 0.4 every step is 0.4 times the rule's. Build it"):
         fixnorm.attach(optimizer, lr="auto", steps=STEPS)
 
 

@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
 from fixnorm.internals import call_step_hooks, version_of
 from fixnorm.norm import multiply_, rescale_
-from fixnorm.sphere_rule import SphereRule
+from fixnorm.sphere_rule import SphereRule, tell_unused_state
 from fixnorm.spheres import Sphere, copies, set_targets, spheres
-from fixnorm.structure import need_optimizer
+from fixnorm.structure import need_optimizer, parameters_by_name
 from fixnorm.telemetry import (
     Angles,
     Figures,
@@ -69,11 +69,7 @@ def attach(
             )
     if isinstance(angle_every, bool) or not isinstance(angle_every, int) or angle_every < 0:
         raise ValueError(f"angle_every must be a whole number ≥ 0 but got {angle_every!r}")
-    if lr not in (None, "auto") or (lr is None and steps is not None):
-        raise ValueError(
-            f"lr must be 'auto', with steps, or left out but got lr={lr!r}, steps={steps!r}: a "
-            "learning rate of one's own is the optimizer's"
-        )
+    check_auto(lr, steps)
     found = spheres(optimizers)
     if not found:
         raise ValueError(
@@ -94,14 +90,23 @@ def attach(
             set_targets(sphere)
         for each in optimizers:
             _make_step_call_hooks(each)
-        rule = None if lr is None else SphereRule(optimizers, steps)
+        rules = [] if lr is None else _rules(optimizers, steps)
     except ValueError:
         for group, target in before:
             group[TARGET] = target
         raise
-    handle = Handle(optimizers, angle_every, rule)
+    handle = Handle(optimizers, angle_every, rules)
     _attached.update(dict.fromkeys(optimizers, handle))
     return handle
+
+
+def check_auto(lr: object, steps: int | None) -> None:
+    """Refuse a learning rate of one's own, and steps without a use."""
+    if lr not in (None, "auto") or (lr is None and steps is not None):
+        raise ValueError(
+            f"lr must be 'auto', with steps, or left out but got lr={lr!r}, steps={steps!r}: a "
+            "learning rate of one's own is the optimizer's"
+        )
 
 
 def handle_of(optimizer: Optimizer) -> Handle | None:
@@ -113,7 +118,7 @@ class Handle:
     """The hook of an attached optimizer, or of several."""
 
     def __init__(
-        self, optimizers: Sequence[Optimizer], angle_every: int, rule: SphereRule | None = None
+        self, optimizers: Sequence[Optimizer], angle_every: int, rules: Sequence[SphereRule] = ()
     ) -> None:
         self._refs = [weakref.ref(optimizer) for optimizer in optimizers]
         found = spheres(optimizers)
@@ -126,10 +131,10 @@ class Handle:
         self._angles = Angles(angle_every)
         self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
         self._watch.count_backwards(next(iter(found.values())).weights[0])
-        self._rule = rule
+        self._rules = {id(o): rule for o, rule in zip(optimizers, rules, strict=False)}
+        self._told = False
         self._undo: list[Callable[[], None]] = [self._watch.remove]
-        if rule is not None:
-            self._undo += rule.undo
+        self._undo += [undo for rule in rules for undo in rule.undo]
         for optimizer in optimizers:
             self._undo += [
                 optimizer.register_step_pre_hook(self._before_step).remove,
@@ -138,8 +143,13 @@ class Handle:
             if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):
                 self._undo.append(_hook_two_step(optimizer, self))
 
+    @property
+    def lr(self) -> Literal["auto"] | None:
+        """As given to ``attach``."""
+        return "auto" if self._rules else None
+
     def remove(self) -> None:
-        """Detach: further steps leave the norms to the optimizer."""
+        """Detach: further steps leave the norms, and the lr, to the optimizer."""
         for undo in self._undo:
             undo()
         self._undo.clear()
@@ -152,7 +162,8 @@ class Handle:
         Warns where something is wrong with the norms. Where the layers are sharded this is a
         collective: every process must call it.
         """
-        found = spheres(self._optimizers())
+        own = self._optimizers()
+        found = spheres(own)
         if self._undo and not self._under_way:
             self._watch.look_now({k: s for k, s in found.items() if s.target is not None})
         weights: dict[str, WeightFigures] = {}
@@ -165,7 +176,7 @@ class Handle:
             groups=tuple(f for step in self._steps.values() for f in group_figures(step)),
             weights=weights,
             heads={name: figure for own in heads for name, figure in own.items()},
-            rule=None if self._rule is None else self._rule.figures(self._optimizers()[0]),
+            rule=next((self._rules[id(o)].figures(o) for o in own if id(o) in self._rules), None),
         )
 
     def _optimizers(self) -> list[Optimizer]:
@@ -190,9 +201,11 @@ class Handle:
         }
         self._watch.before_step(self._under_way)
         self._angles.before({key: sphere.weights for key, sphere in self._under_way.items()})
-        if self._rule is None:
+        rule = self._rules.get(id(optimizer))
+        if rule is None:
+            self._told = self._told or tell_unused_state(optimizer)
             return None
-        set_lr = functools.partial(self._rule.before, optimizer, found.values())
+        set_lr = functools.partial(rule.before, optimizer, found.values())
         if args[1:2] == (None,) or not (args[1:] or (kwargs or {}).get("closure")):
             set_lr()
             return None
@@ -218,8 +231,8 @@ class Handle:
             self._steps[key] = Step(rescaled, sphere.target, lrs)
             self._angles.after(key, weights)
         self._under_way = {}
-        if self._rule is not None:
-            self._rule.after(optimizer)
+        if rule := self._rules.get(id(optimizer)):
+            rule.after()
 
     def _has_moved(self, weight: nn.Parameter) -> bool:
         """Whether this step was to move the weight: known on the host, without a look at values.
@@ -275,6 +288,31 @@ class Handle:
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
+
+
+def _rules(optimizers: Sequence[Optimizer], steps: int | None) -> list[SphereRule]:
+    """The rule for each of the optimizers, which together should hold all of the model."""
+    if left := _left_out(optimizers):
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        warnings.warn(
+            f"fixnorm: lr='auto' is for what the optimizer holds, and {left[0]}{more} is not in "
+            "it: an optimizer that has it keeps its own lr. fixnorm.param_groups(model) has all",
+            stacklevel=3,
+        )
+    return [SphereRule(one, steps, [o for o in optimizers if o is not one]) for one in optimizers]
+
+
+def _left_out(optimizers: Sequence[Optimizer]) -> list[str]:
+    """Names of trainable parameters of the model that no optimizer holds."""
+    held = {id(p) for optimizer in optimizers for g in optimizer.param_groups for p in g["params"]}
+    origins = _origins(spheres(optimizers).values())
+    models = [model for origin in origins if (model := origin.model()) is not None]
+    return [
+        name
+        for model in models
+        for name, p in parameters_by_name(model).items()
+        if p.requires_grad and id(p) not in held
+    ]
 
 
 def _calling(
@@ -360,6 +398,8 @@ def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:
             assert this is not None
             if first and not handle._under_way:
                 hook(this)
+            elif not first and (rule := handle._rules.get(id(this))):
+                rule.before(this, spheres([this]).values())  # the gradient that it steps by is here
             result = method(this, *args, **kwargs)
             if not first:
                 hook(this)

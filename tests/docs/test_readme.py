@@ -36,7 +36,8 @@ def test_there_are_blocks_to_run() -> None:
 def test_diff_is_the_three_lines(page: Path) -> None:
     (diff,) = blocks(page, "diff")
     model = ResNet()
-    namespace = {"fixnorm": fixnorm, "torch": torch, "model": model}
+    script = {"model": model, "epochs": 2, "loader": range(10)}
+    namespace = {"fixnorm": fixnorm, "torch": torch, **script}
     exec("\n".join(added(diff)), namespace)
     assert len(added(diff)) == 3
     optimizer = namespace["optimizer"]

@@ -22,9 +22,9 @@ from helpers.frameworks import die, fixed_of, images, loss, net, rescales, true_
 Prepared = tuple[nn.Module, Any, Any]
 
 
-def prepared(accelerator: Accelerator, *, seed: int = 0) -> Prepared:
+def prepared(accelerator: Accelerator, *, seed: int = 0, lr: float = 0.3) -> Prepared:
     model = net(seed=seed)
-    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=0.3, momentum=0.9)
+    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=lr, momentum=0.9)
     loader = DataLoader(images(), batch_size=8)
     made: Prepared = accelerator.prepare(model, optimizer, loader)
     return made
@@ -45,8 +45,8 @@ def main(folder: Path, kill_at: int) -> None:
     torch.set_num_threads(1)
     accelerator, state, marks = Accelerator(cpu=True), folder / "state", folder / "steps"
     done = int(marks.read_text()) if marks.exists() else 0
-    made = prepared(accelerator, seed=1 if done else 0)
-    fixnorm.attach(made[1])
+    made = prepared(accelerator, seed=1 if done else 0, lr=1.0)
+    fixnorm.attach(made[1], lr="auto", steps=4)
     if done:
         accelerator.load_state(str(state))
     with rescales() as seen:

@@ -22,9 +22,11 @@ from helpers.frameworks import Rescales, die, fixed_of, images, loss, net, resca
 
 
 class Classifier(pl.LightningModule):
-    def __init__(self, *, seed: int = 0, scope: Any = "global", kill_at: int = -1) -> None:
+    def __init__(
+        self, *, seed: int = 0, scope: Any = "global", kill_at: int = -1, lr: float = 0.3
+    ) -> None:
         super().__init__()
-        self.model, self.scope, self.kill_at = net(seed=seed), scope, kill_at
+        self.model, self.scope, self.kill_at, self.lr = net(seed=seed), scope, kill_at, lr
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         if self.trainer.global_step == self.kill_at:
@@ -35,7 +37,7 @@ class Classifier(pl.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         groups = fixnorm.param_groups(self, scope=self.scope)
-        return torch.optim.SGD(groups, lr=0.3, momentum=0.9)
+        return torch.optim.SGD(groups, lr=self.lr, momentum=0.9)
 
     def train_dataloader(self) -> DataLoader[Any]:
         return DataLoader(images(), batch_size=8)
@@ -54,11 +56,11 @@ def trainer(folder: Path, callback: FixNormCallback, **options: Any) -> pl.Train
 def main(folder: Path, epochs: int, kill_at: int, devices: int, checkpoint: str | None) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    module = Classifier(seed=1 if checkpoint else 0, kill_at=kill_at)
+    module = Classifier(seed=1 if checkpoint else 0, kill_at=kill_at, lr=1.0)
     saves = ModelCheckpoint(folder, filename="{step}", save_top_k=-1)
     fit = trainer(
         folder,
-        FixNormCallback(),
+        FixNormCallback(lr="auto"),
         callbacks=[saves],
         enable_checkpointing=True,
         max_epochs=epochs,

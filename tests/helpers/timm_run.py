@@ -43,8 +43,8 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def main(folder: Path, kill_at: int, checkpoint: str | None) -> None:
     torch.set_num_threads(1)
-    made, args = model(seed=1 if checkpoint else 0), arguments(opt="lookahead_sgd")
-    optimizer = create_optimizer_v2(made, **optimizer_kwargs(cfg=args))
+    made, args = model(seed=1 if checkpoint else 0), arguments(opt="lookahead_sgd", lr="auto")
+    optimizer = create_optimizer_v2(made, **optimizer_kwargs(cfg=args), steps=4)
     done = resume_checkpoint(made, checkpoint, optimizer=optimizer) if checkpoint else 0
     scheduler, _ = create_scheduler_v2(optimizer, num_epochs=4, warmup_epochs=0)
     saver = CheckpointSaver(made, optimizer, checkpoint_dir=str(folder))

@@ -71,7 +71,8 @@ def trainer(
         train_dataset=examples(),
         eval_dataset=examples()[:8],
     )
-    fixnorm.integrations.transformers.attach(made, momentum=0.9)
+    auto = {"lr": "auto"} if made.args.learning_rate == 1.0 else {}
+    fixnorm.integrations.transformers.attach(made, momentum=0.9, **auto)
     return made
 
 
@@ -88,7 +89,7 @@ def main(folder: Path, kill_at: int, checkpoint: str | None) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     model = classifier(seed=1 if checkpoint else 0)
-    made = trainer(folder, model, save_strategy="steps", save_steps=3)
+    made = trainer(folder, model, save_strategy="steps", save_steps=3, learning_rate=1.0)
     made.add_callback(Kill(kill_at))
     with rescales() as seen:
         made.train(resume_from_checkpoint=checkpoint)

@@ -88,6 +88,16 @@ def test_figures_reach_the_trackers() -> None:
     assert kept.rows[4]["fixnorm/cap/8"] == 2.0  # α = 1, four classes
 
 
+def test_lr_auto_counts_the_steps_that_are_made() -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    made = prepared(accelerator, lr=1.0)
+    handle = fixnorm.attach(made[1], lr="auto", steps=STEPS // 2)
+    train(accelerator, made)
+    rule = handle.figures().rule
+    assert rule is not None
+    assert rule.seen == STEPS // 2
+
+
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """The process dies after three steps; another goes on from the state of the second."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
 )
 from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.plugins import MixedPrecision
 
 from fixnorm.integrations.lightning import FixNormCallback
 from helpers.lightning_run import Classifier, trainer
@@ -88,6 +90,67 @@ def test_fit_is_the_plain_loop(tmp_path: Path, seen: Rescales, accumulate: int) 
         assert torch.equal(value, expected[name]), name
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_lr_auto_follows_the_gradient_that_steps(tmp_path: Path, scaled: bool) -> None:
+    """Accumulated, unscaled and clipped, as in a loop that does so by hand."""
+    module, callback = Classifier(lr=1.0), FixNormCallback(lr="auto")
+    options: dict[str, Any] = {"max_epochs": 2, "accumulate_grad_batches": 2}
+    if scaled:
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        options["plugins"] = [MixedPrecision("bf16-mixed", "cpu")]
+        options["plugins"][0].scaler = scaler
+        options["plugins"][0].autocast_context_manager = nullcontext
+    fit = trainer(tmp_path, callback, gradient_clip_val=0.05, **options)
+    fit.fit(module)
+    rule = callback.handles[0].figures().rule
+    assert rule is not None
+    assert (rule.steps, rule.seen) == (4, 4)
+
+    model = net()
+    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=1.0, momentum=0.9)
+    fixnorm.attach(optimizer, lr="auto", steps=4)
+    for start in 2 * [0, 16]:
+        for first in (start, start + 8):
+            (loss(model, *images()[first : first + 8]) / 2).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, value in module.model.state_dict().items():
+        torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-5, atol=1e-6)
+
+
+class ByHand(Classifier):
+    """Two nets, an optimizer each."""
+
+    def __init__(self) -> None:
+        super().__init__(lr=1.0)
+        self.other, self.automatic_optimization = net(seed=1), False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        for optimizer, model in zip(self.optimizers(), (self.model, self.other), strict=True):
+            optimizer.zero_grad()
+            self.manual_backward(loss(model, *batch))
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        nets = (self.model, self.other)
+        return [torch.optim.SGD(fixnorm.param_groups(n), lr=1.0, momentum=0.9) for n in nets]
+
+
+def test_lr_auto_of_several_optimizers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"lr='auto' needs steps: how often a module that optim"):
+        trainer(tmp_path, FixNormCallback(lr="auto"), max_epochs=1).fit(ByHand())
+    callback = FixNormCallback(lr="auto", steps=STEPS)
+    trainer(tmp_path, callback, max_epochs=1).fit(ByHand())
+    assert [handle.figures().rule.seen for handle in callback.handles] == [STEPS, STEPS]
+
+
+@pytest.mark.filterwarnings("ignore:.*max_epochs")
+def test_lr_auto_needs_an_end(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"lr='auto' needs steps, and the trainer has no end"):
+        trainer(tmp_path, FixNormCallback(lr="auto"), max_epochs=-1).fit(Classifier(lr=1.0))
+
+
 def weights_of(model: torch.nn.Module) -> list[Tensor]:
     return [p for p in model.parameters() if p.ndim > 1]
 
@@ -150,6 +213,8 @@ def test_a_module_that_attaches_itself_keeps_its_handle(tmp_path: Path, seen: Re
             self.handle = fixnorm.attach(optimizer)
             return optimizer
 
+    with pytest.raises(ValueError, match=r"attached already, without lr='auto': leave attach to"):
+        trainer(tmp_path, FixNormCallback(lr="auto"), max_epochs=1).fit(Attached())
     module, callback = Attached(), FixNormCallback()
     fit = trainer(tmp_path, callback, max_epochs=1)
     fit.fit(module)

@@ -112,6 +112,7 @@ def test_methods_that_decay() -> None:
     ("changes", "match"),
     [
         ({"weight_decay": 2e-5}, "no weight decay but got weight_decay=2e-05; leave it out"),
+        ({"lr": "auto"}, r"lr='auto' needs steps, .* but got None"),
         ({"layer_decay": 0.7}, "layer_decay makes groups of its own but FixNorm needs those of"),
     ],
 )

@@ -154,6 +154,24 @@ def test_a_plain_optimizer_is_told(tmp_path: Path) -> None:
         made.train()
 
 
+def test_lr_auto(tmp_path: Path) -> None:
+    """Twice: the second training of one trainer begins anew."""
+    made = trainer(tmp_path, learning_rate=1.0, gradient_accumulation_steps=2)
+    for _ in range(2):
+        made.train()
+        last = [row for row in made.state.log_history if "fixnorm/lr" in row][-1]
+        assert last["fixnorm/progress"] == 1.0
+        assert made.optimizer.param_groups[0]["fixnorm_steps"] == made.state.max_steps == STEPS / 2
+    model, default = classifier(), arguments(tmp_path, learning_rate=5e-5)
+    assert create_optimizer(model, default, lr="auto").param_groups[0]["lr"] == 1.0
+    with pytest.raises(ValueError, match=r"lr='auto' and learning_rate=0.3: leave learning_rate"):
+        create_optimizer(model, arguments(tmp_path), lr="auto")
+    with pytest.raises(ValueError, match=r"lr='auto' is for SGD, .* those of AdamW are not"):
+        create_optimizer(
+            model, arguments(tmp_path, learning_rate=1.0, optim="adamw_torch"), lr="auto"
+        )
+
+
 def saved(folder: Path) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = load_file(folder / "model.safetensors")
     return found

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from torch.optim import Optimizer
+
+from fixnorm.hook import Handle, handle_of
 from fixnorm.telemetry import Figures
 
 __all__ = ["scalars"]
@@ -18,6 +23,7 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
     ``cap/LAYER``             α√C, where the layer is capped
     ``angle/WEIGHT``          radians the weight turned in the last step that was measured
     ``lr``, ``gradient``      of ``lr="auto"``: what it came to, and √(mean ‖ĝ‖²)
+    ``progress``              of ``lr="auto"``: the part of its steps that is done, 1 at the end
     ========================  ===============================================================
 
     With several fixed groups the first three rows are ``norm/GROUP`` and so on, where a group of
@@ -32,7 +38,9 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
             f"effective_lr{name}": group.effective_lr,
         }
     if figures.rule is not None and figures.groups:
-        found |= {"lr": figures.groups[0].lr, "gradient": figures.rule.gradient}
+        rule = figures.rule
+        found |= {"lr": figures.groups[0].lr, "gradient": rule.gradient}
+        found["progress"] = rule.seen / rule.steps
     for layer, head in figures.heads.items():
         found[f"g/{layer}"] = head.g
         if head.cap is not None:
@@ -41,6 +49,17 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
         if turned.angle is not None:
             found[f"angle/{weight}"] = turned.angle
     return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def given_handle(optimizer: Optimizer, *, lr: Literal["auto"] | None) -> Handle | None:
+    """That of an optimizer which comes to a trainer attached; it has to do what is asked for."""
+    handle = handle_of(optimizer)
+    if handle is not None and lr is not None and handle.lr != lr:
+        raise ValueError(
+            "the optimizer is attached already, without lr='auto': leave attach to the trainer, or "
+            "say it there: fixnorm.attach(optimizer, lr='auto', steps=…)"
+        )
+    return handle
 
 
 def _group_names(figures: Figures) -> list[str]:

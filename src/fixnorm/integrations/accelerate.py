@@ -3,6 +3,10 @@
 ``accelerator.prepare`` wraps an optimizer in one that takes no hooks; ``attach`` looks through it,
 so it may come before ``prepare`` or after. A state that ``accelerator.save_state`` writes has the
 target norms, as they are in the optimizer's groups.
+
+The steps of ``lr="auto"`` are those that the optimizer makes: of ``n`` batches on this process,
+``ceil(n / gradient_accumulation_steps)`` an epoch. A call of ``step`` that Accelerate passes over,
+while gradients accumulate or after an overflow, is none.
 """
 
 from __future__ import annotations

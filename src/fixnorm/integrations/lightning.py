@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import TARGET
-from fixnorm.hook import Handle, attach, handle_of
-from fixnorm.integrations import scalars
+from fixnorm.hook import Handle, attach, check_auto
+from fixnorm.integrations import given_handle, scalars
 from fixnorm.internals import lightning_logs_now
 from fixnorm.system.extras import missing
 
@@ -34,6 +35,10 @@ class FixNormCallback(Callback):  # type: ignore[misc]
     the optimizer's groups.
 
     Args:
+        lr: ``"auto"`` as in :func:`fixnorm.attach`, with optimizers that are built with
+            ``lr=1.0``. Lightning's ``LearningRateMonitor`` shows that 1.0 times the schedule; what
+            the rule makes of it is logged as ``fixnorm/lr``.
+        steps: for ``lr="auto"``; what the trainer expects unless said otherwise.
         angle_every: as in :func:`fixnorm.attach`.
         fold_on_save: fold checkpoints that have the weights only, which no training resumes from:
             ``trainer.save_checkpoint(file, weights_only=True)`` and those of a
@@ -41,9 +46,19 @@ class FixNormCallback(Callback):  # type: ignore[misc]
             the converted one. All others keep the scales.
     """
 
-    def __init__(self, *, angle_every: int = 0, fold_on_save: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        lr: Literal["auto"] | None = None,
+        steps: int | None = None,
+        angle_every: int = 0,
+        fold_on_save: bool = True,
+    ) -> None:
+        check_auto(lr, steps)
         self.handles: list[Handle] = []
         """One for each optimizer that has fixed groups, in the trainer's order."""
+        self._lr = lr
+        self._steps = steps
         self._angle_every = angle_every
         self._fold_on_save = fold_on_save
         self._ours: list[Handle] = []
@@ -68,9 +83,10 @@ class FixNormCallback(Callback):  # type: ignore[misc]
             )
         self.handles = []
         for optimizer in fixed:
-            handle = handle_of(optimizer)
+            handle = given_handle(optimizer, lr=self._lr)
             if handle is None:  # else the module has attached it, and keeps it
-                handle = attach(optimizer, angle_every=self._angle_every)
+                steps = self._expected_steps(trainer, pl_module)
+                handle = attach(optimizer, lr=self._lr, steps=steps, angle_every=self._angle_every)
                 self._ours.append(handle)
             self.handles.append(handle)
         _tell_untrained(trainer, pl_module)
@@ -92,6 +108,23 @@ class FixNormCallback(Callback):  # type: ignore[misc]
         """Detach what was attached here; another fit attaches again."""
         while self._ours:
             self._ours.pop().remove()
+
+    def _expected_steps(self, trainer: Trainer, module: LightningModule) -> int | None:
+        """Of the whole fit, that a checkpoint may be in the middle of."""
+        if self._lr is None or self._steps is not None:
+            return self._steps
+        if not module.automatic_optimization:
+            raise ValueError(
+                "lr='auto' needs steps: how often a module that optimizes by hand makes a step is "
+                "known to it alone: FixNormCallback(lr='auto', steps=…), of each optimizer"
+            )
+        steps = trainer.estimated_stepping_batches
+        if math.isinf(steps) or steps < 1:
+            raise ValueError(
+                "lr='auto' needs steps, and the trainer has no end: Trainer(max_epochs=… or "
+                "max_steps=…), or FixNormCallback(lr='auto', steps=…)"
+            )
+        return int(steps)
 
     def _scalars(self) -> dict[str, float]:
         if len(self.handles) == 1:

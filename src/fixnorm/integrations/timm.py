@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 
 from fixnorm.groups import Scope, param_groups
-from fixnorm.hook import attach
+from fixnorm.hook import attach, check_auto
 from fixnorm.methods import METHODS, MethodName
 from fixnorm.roles import Sample
 from fixnorm.system.extras import missing
@@ -27,10 +27,11 @@ _OTHER_GROUPS = ("layer_decay", "param_group_fn")
 def create_optimizer_v2(
     model: nn.Module,
     opt: str = "sgd",
-    lr: float | None = None,
+    lr: float | Literal["auto"] | None = None,
     weight_decay: float = 0.0,
     momentum: float = 0.9,
     *,
+    steps: int | None = None,
     scope: Scope = "global",
     method: MethodName | None = None,
     sample: Sample | None = None,
@@ -45,10 +46,12 @@ def create_optimizer_v2(
     Args:
         model: a converted model; a plain one for the methods ``algorithm1`` and ``weight-decay``.
         opt: a name of ``timm.optim.list_optimizers()``; ``lookahead_NAME`` wraps it.
-        lr: learning rate.
+        lr: learning rate; ``"auto"`` as in :func:`fixnorm.attach`, with lr 1.0 for timm's
+            scheduler to multiply.
         weight_decay: λ of the methods that decay, 0 for others: ``--weight-decay 0`` in timm's
             training script.
         momentum: where the optimizer has one.
+        steps: for ``lr="auto"``, epochs × updates per epoch.
         scope: as in :func:`fixnorm.param_groups`.
         method: as there.
         sample: as there.
@@ -61,12 +64,22 @@ def create_optimizer_v2(
                 f"{name} makes groups of its own but FixNorm needs those of "
                 "fixnorm.param_groups(model): leave it out"
             )
+    fixes = method is None or METHODS[method].fixes
+    auto: Literal["auto"] | None = "auto" if lr == "auto" else None
+    if auto and not fixes:
+        raise ValueError(f"lr='auto' needs a norm that is fixed, and method {method!r} has none")
+    check_auto(auto, steps)
     groups = param_groups(
         model, scope=scope, method=method, weight_decay=weight_decay, sample=sample
     )
     optimizer: Optimizer = optim.create_optimizer_v2(
-        groups, opt=opt, lr=lr, weight_decay=0.0, momentum=momentum, **options
+        groups,
+        opt=opt,
+        lr=1.0 if lr == "auto" else lr,
+        weight_decay=0.0,
+        momentum=momentum,
+        **options,
     )
-    if method is None or METHODS[method].fixes:
-        attach(optimizer, angle_every=angle_every)
+    if fixes:
+        attach(optimizer, lr=auto, steps=steps, angle_every=angle_every)
     return optimizer

@@ -10,18 +10,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import fields
+from typing import Any, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 
 from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import Scope, param_groups
-from fixnorm.hook import Handle, handle_of
+from fixnorm.hook import Handle, check_auto
 from fixnorm.hook import attach as attach_optimizer
-from fixnorm.integrations import scalars
+from fixnorm.integrations import given_handle, scalars
 from fixnorm.methods import MethodName
+from fixnorm.own_lr import check_sgd
 from fixnorm.roles import Sample
+from fixnorm.sphere_rule import forget
 from fixnorm.system.extras import missing
 
 try:
@@ -41,6 +44,8 @@ __all__ = ["FixNormCallback", "attach", "create_optimizer", "save_folded"]
 def attach(
     trainer: Trainer,
     *,
+    lr: Literal["auto"] | None = None,
+    steps: int | None = None,
     scope: Scope = "global",
     method: MethodName | None = None,
     sample: Sample | None = None,
@@ -53,20 +58,21 @@ def attach(
     Gives the trainer an optimizer of :func:`create_optimizer`, which has the other arguments,
     unless it was given one, and a :class:`FixNormCallback`, in front of its others: those that
     report (TensorBoard, W&B, …) then have its figures too. Unless ``fold_on_save`` is false, what
-    the trainer saves is folded: :func:`save_folded`.
+    the trainer saves is folded: :func:`save_folded`. ``lr`` and ``steps`` are those of the
+    callback; with ``lr="auto"`` the arguments have no ``learning_rate`` of their own.
     """
+    callback = FixNormCallback(lr=lr, steps=steps, angle_every=angle_every)
     if fold_on_save:
         save_folded(trainer)
     if trainer.optimizer is None:
         trainer.optimizer = create_optimizer(
-            trainer.model, trainer.args, scope=scope, method=method, sample=sample, **options
+            trainer.model, trainer.args, lr=lr, scope=scope, method=method, sample=sample, **options
         )
     elif options:
         raise ValueError(
             f"the trainer has an optimizer already, which takes no {', '.join(options)} any more: "
             "leave them out, or build the trainer without optimizers"
         )
-    callback = FixNormCallback(angle_every=angle_every)
     trainer.callback_handler.callbacks.insert(0, callback)
     return callback
 
@@ -98,6 +104,7 @@ def create_optimizer(
     model: nn.Module,
     args: TrainingArguments,
     *,
+    lr: Literal["auto"] | None = None,
     scope: Scope = "global",
     method: MethodName | None = None,
     sample: Sample | None = None,
@@ -112,6 +119,8 @@ def create_optimizer(
         model: a converted model.
         args: ``optim``, ``learning_rate``, Adam's betas and epsilon are used as the trainer would;
             ``weight_decay`` is λ of the methods that decay, and must be 0 otherwise.
+        lr: ``"auto"`` for an optimizer with lr 1.0, for ``FixNormCallback(lr="auto")``, in place of
+            the arguments' ``learning_rate``.
         scope: as in :func:`fixnorm.param_groups`.
         method: as there.
         sample: as there.
@@ -126,7 +135,21 @@ def create_optimizer(
     groups = param_groups(
         model, scope=scope, method=method, weight_decay=args.weight_decay, sample=sample
     )
-    return make(groups, **(given | options))
+    if lr is None:
+        return make(groups, **(given | options))
+    _refuse_learning_rate(args)
+    optimizer = make(groups, **(given | {"lr": 1.0} | options))
+    check_sgd(optimizer)
+    return optimizer
+
+
+def _refuse_learning_rate(args: TrainingArguments) -> None:
+    (default,) = (field.default for field in fields(args) if field.name == "learning_rate")
+    if args.learning_rate not in (default, 1.0):
+        raise ValueError(
+            f"lr='auto' and learning_rate={args.learning_rate:g}: leave learning_rate out of the "
+            "training arguments, or lr='auto' out here"
+        )
 
 
 class FixNormCallback(TrainerCallback):  # type: ignore[misc]
@@ -137,12 +160,25 @@ class FixNormCallback(TrainerCallback):  # type: ignore[misc]
     checkpoint of the trainer has the target norms, as they are in the optimizer's groups.
 
     Args:
+        lr: ``"auto"`` as in :func:`fixnorm.attach`, with an optimizer that is built with
+            ``lr=1.0``. The trainer logs that 1.0 times its schedule as ``learning_rate``; what the
+            rule makes of it is ``fixnorm/lr``.
+        steps: for ``lr="auto"``; those of the trainer, ``state.max_steps``, unless said otherwise.
         angle_every: as in :func:`fixnorm.attach`.
     """
 
-    def __init__(self, *, angle_every: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        lr: Literal["auto"] | None = None,
+        steps: int | None = None,
+        angle_every: int = 0,
+    ) -> None:
+        check_auto(lr, steps)
         self.handle: Handle | None = None
         """Of the trainer's optimizer, from the start of the training."""
+        self._lr = lr
+        self._steps = steps
         self._angle_every = angle_every
         self._ours = False
 
@@ -156,10 +192,17 @@ class FixNormCallback(TrainerCallback):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """Attach; a checkpoint has been loaded by now, with its target norms."""
-        self.handle = handle_of(optimizer)
+        if self.handle is not None and self._ours:  # of a training that ended in an error
+            self.handle.remove()
+        self.handle = given_handle(optimizer, lr=self._lr)
         self._ours = self.handle is None
         if self.handle is None:
-            self.handle = attach_optimizer(optimizer, angle_every=self._angle_every)
+            if self._lr is not None and state.global_step == 0:
+                forget(optimizer)  # of the trainer's training before
+            steps = state.max_steps if self._lr and self._steps is None else self._steps
+            self.handle = attach_optimizer(
+                optimizer, lr=self._lr, steps=steps, angle_every=self._angle_every
+            )
 
     def on_log(
         self,
