@@ -367,4 +367,5 @@ def test_a_training_that_diverges_says_so(
     epochs = result["epochs"]
     assert said == [f"diverged: the loss is not finite after epoch {epochs}; try a lower lr"]
     assert epochs <= 2
+    assert result["share"] == epochs / 15
     assert len(rows_of(out)) == epochs

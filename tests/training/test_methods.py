@@ -126,6 +126,7 @@ def test_the_result_says_all_that_the_number_depends_on(done: Done) -> None:
         "weight_decay": recipe.weight_decay,
         "epochs": recipe.epochs,
         "steps": recipe.epochs * STEPS,
+        "share": 1.0,
         "seed": 0,
         "processes": 1,
         "recipe": recipe.to_dict(),
