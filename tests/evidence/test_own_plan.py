@@ -65,6 +65,8 @@ def test_an_unknown_plan_is_refused_everywhere(tmp_path: Path, write: Callable[.
     landscape = Landscape.read(write(lambda lr, level, seed: 50 - lr, axis="alpha"))
     with pytest.raises(ValueError, match="unknown strategy 'ends': known are paper, unimodal"):
         run(Entry("ends", landscape), replay=0, seed=0, budget=5, noise="full")
+    with pytest.raises(ValueError, match="plan auto cannot be replayed: its lr follows from grad"):
+        known(("paper", "auto"))
     register(ENDS)
     try:
         with pytest.raises(ValueError, match="called 'ends' already"):

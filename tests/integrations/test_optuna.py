@@ -46,6 +46,22 @@ def test_algorithm_4() -> None:
     assert first == [(lr, 0.5, 0.2) for lr in (0.8, 1.4, 2.0, 2.6, 3.2)]
 
 
+def test_without_a_search_for_lr() -> None:
+    study, space = new(), SearchSpace(alphas=SMALL.alphas)
+    seen = []
+
+    def objective(trial: Any) -> float:
+        lr = trial.suggest_categorical("lr", ["auto"])  # or trial.params["lr"]
+        seen.append((lr, trial.params["alpha"], fraction_of(trial)))
+        return 70 - abs(math.log2(trial.suggest_float("alpha", 0.5, 16.0, log=True) / 2)) / 10
+
+    best = optimize(study, objective, space=space, plan="auto")
+    assert (best.lr, best.alpha, best.accuracy) == ("auto", 2.0, 70.0)
+    assert seen == [("auto", alpha, 1.0) for alpha in (16.0, 2.0, 0.5)]
+    with pytest.raises(ValueError, match="splits means nothing to plan auto"):
+        optimize(optuna.create_study(direction="maximize"), objective, space=SMALL, plan="auto")
+
+
 def test_unimodal_and_free_slots_train_less() -> None:
     trained = []
 

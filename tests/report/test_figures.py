@@ -321,6 +321,24 @@ def test_every_alpha_leaves_the_trunk_where_it_meets_its_cap(tmp_path: Path, see
             assert tuple(line[-1]) not in trunk
 
 
+def test_a_branch_that_diverged_is_drawn_from_where_it_left(tmp_path: Path) -> None:
+    """Alpha 2 left after epoch 6 of 20, and came to epoch 10."""
+    made = auto_study(tmp_path)
+    at = next(place for place, t in enumerate(made.trials) if t.alpha == 2.0)
+    lost = dataclasses.replace(made.trials[at], result=Result(state="diverged", share=0.2))
+    assert lost.folder is not None
+    metrics = lost.folder / "metrics.csv"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:11]))
+    trials = (*made.trials[:at], lost, *made.trials[at + 1 :])
+    record = dataclasses.replace(made, trials=trials)
+    drawing = branch_figure(record, read_runs([record]))
+    assert drawing is not None
+    assert "alpha 2 ×: 0.2 T_max" in words(drawing)
+    lines = drawing.panels[1].axes(Figure(figsize=(5, 3))).lines
+    (own,) = [line.get_xdata() for line in lines if line.get_xdata()[-1] == 10]
+    assert list(own) == [6, 7, 8, 9, 10]
+
+
 def test_the_lr_of_the_answer(tmp_path: Path) -> None:
     record = auto_study(tmp_path)
     drawing = rule_figure(record, read_runs([record]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import fixnorm
 from fixnorm import recipes
@@ -20,9 +22,11 @@ from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.plans import DEFAULT, PLANS
 from fixnorm.tuning.run import TrialRuns
 from fixnorm.tuning.search import Ledger, Search, run_here
+from fixnorm.tuning.stored import read_trial
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.study import Study
 from fixnorm.tuning.trial import AUTO, Result, Round, Trial
+from fixnorm.tuning.view import SearchView
 
 SPACE = SearchSpace(alphas=(0.5, 1.0, 2.0, 4.0, 8.0))
 
@@ -231,6 +235,16 @@ def test_a_study_without_them(lost: str, message: str | None) -> None:
         Search(strategy, around(other))
 
 
+def test_a_baseline_has_its_lr_in_numbers() -> None:
+    study = optuna.create_study(direction="maximize")
+    study.enqueue_trial({"lr": "auto", "weight_decay": 1e-4})
+    trial = study.ask()
+    trial.suggest_categorical("lr", ["auto"])
+    trial.suggest_float("weight_decay", 1e-5, 1e-3)
+    with pytest.raises(ValueError, match="trial 0, params: lr: should be a number beside weight_d"):
+        read_trial(study.trials[0], None)
+
+
 # -- the commands of its trainings -----------------------------------------------------------------
 
 
@@ -291,6 +305,23 @@ def test_the_share_that_a_run_has_trained_is_its_cost(
     result = runs.ended(TRUNK, 1)
     assert isinstance(result, Result)
     assert (result.state, result.share) == ("diverged", share)
+
+
+def test_the_view_counts_a_running_branch_from_where_it_left() -> None:
+    strategy = PlanStrategy(space=SPACE, plan="auto")
+    search = Search(strategy, Ledger(strategy.settings()))
+    (trunk,) = search.ask()
+    search.tell(trunk, Result(accuracy=70.0, largest_scale=20.0))
+    (branch,) = search.ask()
+    view = SearchView(search, title="search", workers=1)
+    console = Console(file=io.StringIO(), width=300)
+    for done in (0.0, 0.6, 0.8):  # it left at 0.6
+        view.tick({branch: done})
+    console.print(view.view())
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "80 % …" in shown
+    assert "1.2 of at most 5 T_max" in shown
 
 
 # -- around a function of one's own ----------------------------------------------------------------

@@ -30,10 +30,10 @@ import json, os, pathlib, sys
 out = pathlib.Path(sys.argv[1]); out.mkdir(parents=True, exist_ok=True)
 lives = len(list(out.glob("life*"))) + 1
 (out / f"life{lives}").write_text(os.environ["OMP_NUM_THREADS"])
-def finish(accuracy=70.0, diverged=False, recipe=json.loads(sys.argv[3])):
+def finish(accuracy=70.0, diverged=False, recipe=json.loads(sys.argv[3]), share=1.0):
     (out / "result.json").write_text(json.dumps({"metric": "accuracy", "accuracy": accuracy,
         "diverged": diverged, "epochs": 1, "seconds": 0.1, "largest_scale": None,
-        "recipe": recipe}))
+        "share": share, "recipe": recipe}))
 """
 
 
@@ -70,9 +70,18 @@ class Heard:
         pass
 
 
-def searched(tmp_path: Path, program: str, *, workers: int = 2) -> tuple[StudyRecord, Heard]:
+TWO = SearchSpace(lr_min=0.1, lr_max=0.2, splits=2, fractions=(1.0,), alphas=(1.0,))
+BRANCHES = PlanStrategy(space=SearchSpace(alphas=(1.0, 4.0)), plan="auto")
+
+
+def searched(
+    tmp_path: Path,
+    program: str,
+    *,
+    workers: int = 2,
+    strategy: PlanStrategy = PlanStrategy(space=TWO),  # noqa: B008
+) -> tuple[StudyRecord, Heard]:
     """Two trials, lr 1 and lr 2."""
-    space = SearchSpace(lr_min=0.1, lr_max=0.2, splits=2, fractions=(1.0,), alphas=(1.0,))
     runs = Programs(
         recipe=recipes.get("digits"),
         settings=(),
@@ -81,9 +90,7 @@ def searched(tmp_path: Path, program: str, *, workers: int = 2) -> tuple[StudyRe
         program=program,
     )
     heard = Heard()
-    of_runs = RecipeSearch(
-        strategy=PlanStrategy(space=space), runs=runs, storage=Storage.in_folder(tmp_path)
-    )
+    of_runs = RecipeSearch(strategy=strategy, runs=runs, storage=Storage.in_folder(tmp_path))
     with of_runs.owned() as search:
         drive(search, LocalEngine(runs, workers=workers), heard)
         return search.ledger.record(), heard
@@ -161,11 +168,23 @@ def test_a_crash_that_mends_itself(tmp_path: Path) -> None:
     assert [t.state for t in record.trials] == ["trained"] * 2
 
 
-def test_many_kills_are_survived(tmp_path: Path) -> None:
-    program = "import signal\nfinish() if lives == 12 else os.kill(os.getpid(), signal.SIGKILL)"
-    record, heard = searched(tmp_path, program)
+@pytest.mark.parametrize(
+    ("strategy", "killed", "cost"),
+    [(PlanStrategy(space=TWO), "lr1-0-seed0", 2.0), (BRANCHES, "alpha-0-seed0", 1.25)],
+)
+def test_many_kills_are_survived(
+    tmp_path: Path, strategy: PlanStrategy, killed: str, cost: float
+) -> None:
+    program = f"""
+import signal
+if lives < 12 and out.name == {killed!r}:
+    os.kill(os.getpid(), signal.SIGKILL)
+finish(share=0.25 if out.name.startswith("alpha") else 1.0)
+"""
+    record, heard = searched(tmp_path, program, strategy=strategy)
     assert [t.state for t in record.trials] == ["trained"] * 2
-    assert heard.words.count("lr1-0-seed0 signal 9") == 11
+    assert heard.words.count(f"{killed} signal 9") == 11
+    assert record.cost == cost
 
 
 def test_a_refused_training_ends_the_search_and_loses_nothing(tmp_path: Path) -> None:

@@ -124,18 +124,25 @@ def _lines(study: StudyRecord, runs: Runs) -> list[_Line]:
         for trial in there
         if trial.folder is not None and trial.alpha and (curves := runs.get(trial.folder))
     ]
+    whole = max((_last(curves) for _, _, curves in drawn), default=0.0)
     colours = dict(zip(sorted(alpha for _, alpha, _ in drawn), ramp(len(drawn)), strict=True))
     return [
-        _Line(trial, alpha, curves, _left(trial, curves), colours[alpha])
+        _Line(trial, alpha, curves, _left(trial, curves, whole), colours[alpha])
         for trial, alpha, curves in drawn
     ]
 
 
-def _left(trial: Trial, curves: Mapping[str, Curve]) -> float | None:
+def _left(trial: Trial, curves: Mapping[str, Curve], whole: float) -> float | None:
+    """Its share of the whole length, back from where it ended; one that diverged ended early."""
     if trial.trunk is None or trial.result is None or trial.result.share >= 1:
         return None
-    last = max(points[-1][0] for points in curves.values() if points)
-    return (1 - trial.result.share) * last
+    left = _last(curves) - trial.result.share * whole
+    return left if left > 1e-9 else None
+
+
+def _last(curves: Mapping[str, Curve]) -> float:
+    """The epoch of the last line."""
+    return max((points[-1][0] for points in curves.values() if points), default=0.0)
 
 
 def _draw_scales(ax: Axes, *, lines: Sequence[_Line], title: str) -> None:
