@@ -9,7 +9,7 @@ from PIL import Image
 
 from fixnorm.report import write_report
 from helpers import chromium
-from helpers.records import baseline_study, paper_study
+from helpers.records import auto_study, baseline_study, paper_study
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,6 +32,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         paper_study(out / "a", name="paper"),
         paper_study(out / "b", name="seeds", seeds=3, lost=False),
         baseline_study(out / "c", name="baseline"),
+        auto_study(out / "d", name="auto", seeds=2),
     ]
     return write_report(studies, out, command="fixnorm train cifar10-small --set lr=1.4")
 
@@ -53,6 +54,11 @@ EXPECTED = {
     "study-3-baseline-points": 1,
     "study-3-baseline-progress": 1,
     "study-3-baseline-curves-points": 5,
+    "study-4-auto-branches": 2,
+    "study-4-auto-auto-lr": 2,
+    "study-4-auto-alpha": 1,
+    "study-4-auto-progress": 1,
+    "study-4-auto-curves-trunk-and-branches": 5,
 }
 
 
