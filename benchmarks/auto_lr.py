@@ -414,15 +414,15 @@ class Trained:
                 weight_decay=5e-4,
             )
         if kind == "prodigy":
-            from prodigyopt import Prodigy  # type: ignore[import-untyped]
+            from prodigyopt import Prodigy
 
             return Prodigy(parameters, lr=1.0, safeguard_warmup=setting.warmup > 0)
         if kind == "dog":
-            from dog import DoG, PolynomialDecayAverager  # type: ignore[import-untyped]
+            from dog import DoG, PolynomialDecayAverager
 
             self.averager = PolynomialDecayAverager(self.model)
             return DoG(parameters, reps_rel=1e-4)  # what its authors advise with batch norm
-        from schedulefree import SGDScheduleFree  # type: ignore[import-untyped]
+        from schedulefree import SGDScheduleFree
 
         warm = round(setting.warmup * self.total)
         optimizer = SGDScheduleFree(
