@@ -80,7 +80,7 @@ def branch_figure(study: StudyRecord, runs: Runs) -> Drawing | None:
         "branches",
         "Branches of the trunk",
         "The largest alpha is trained from the start to the end: the trunk. Until g meets its cap"
-        " (dotted) a smaller alpha is that very training; a dot marks the line of metrics.csv from"
+        " (dotted) a smaller alpha is that very training; a dot marks the line of numbers from"
         " which it goes on by itself. Beside every line: alpha, and what its training cost."
         + seeds,
         panels,
@@ -108,7 +108,7 @@ def rule_figure(study: StudyRecord, runs: Runs) -> Drawing | None:
         "auto-lr",
         "The learning rate of the answer",
         "lr is what the rule of the sphere made of the gradients so far, times the schedule; the"
-        " angle is how far the weights turned in the last step of every line of metrics.csv.",
+        " angle is how far the weights turned in the last step of every line of numbers.",
         tuple(panels),
     )
 
