@@ -266,7 +266,7 @@ def test_a_compiled_step_makes_no_difference() -> None:
     model, optimizer = start()
     fixnorm.attach(optimizer, lr="auto", steps=STEPS)
     train(model, optimizer, torch.compile(optimizer.step, backend="eager"))
-    assert_same(weights(model), plain())
+    assert_same(weights(model), plain(), rtol=1e-5)  # it may take the foreach form, which rounds
 
 
 @pytest.mark.parametrize("kind", ["foreach", "fused"])
