@@ -164,7 +164,7 @@ def test_outline_and_bounds() -> None:
     trunk, alphas, end = strategy.outline()
     assert trunk == "trunk: alpha 16 × 3 seeds, lr auto, 1 T_max"
     assert alphas.startswith("alpha round: 8 4 2 1 0.5 × 3 seeds, each from where g meets its cap")
-    assert end.startswith("ends where accuracy is more than 0.5 below the best; expected: 1.5 to")
+    assert end.startswith("ends where accuracy is more than 0.5 below the best; a branch costs")
     assert strategy.settings()["space"] == {"alphas": PAPER.alphas, "seeds": 3}
 
 
