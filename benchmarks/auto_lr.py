@@ -371,6 +371,11 @@ def schedule(setting: Setting, step: int, total: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / (total - warm)))
 
 
+def usual_lr(setting: Setting) -> float:
+    """Of SGD with weight decay: 0.1 for a batch of 128 and momentum 0.9, and as much elsewhere."""
+    return 0.1 * setting.batch / 128 * (1 - setting.momentum) / 0.1
+
+
 class Trained:
     """A model on its way, and how one step of it goes."""
 
@@ -405,10 +410,10 @@ class Trained:
     def _peer(self) -> Any:
         parameters = list(self.model.parameters())
         setting, kind = self.setting, self.side.kind
-        if kind == "weight-decay":  # the usual recipe of CIFAR-10, batch by batch
+        if kind == "weight-decay":
             return torch.optim.SGD(
                 parameters,
-                lr=0.1 * setting.batch / 128,
+                lr=usual_lr(setting),
                 momentum=setting.momentum,
                 nesterov=setting.momentum > 0,
                 weight_decay=5e-4,
@@ -424,7 +429,7 @@ class Trained:
             return DoG(parameters, reps_rel=1e-4)  # what its authors advise with batch norm
         from schedulefree import SGDScheduleFree
 
-        warm = round(setting.warmup * self.total)
+        warm = round((setting.warmup or 0.1) * self.total)  # which its authors always advise
         optimizer = SGDScheduleFree(
             parameters, lr=self.side.lr, momentum=setting.momentum or 0.9, warmup_steps=warm
         )
@@ -452,7 +457,7 @@ class Trained:
             return
         base = side.lr
         if side.kind == "weight-decay":
-            base = 0.1 * setting.batch / 128
+            base = usual_lr(setting)
         elif side.kind == "prodigy":
             base = 1.0
         elif side.kind == "rule":
