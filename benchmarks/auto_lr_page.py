@@ -240,11 +240,12 @@ def noise(results: Results, settings: Sequence[str]) -> str:
     """The deviation of one training between seeds, on average over the settings."""
     found, _ = judged(results, settings)
     spreads = [mean_of(one["values"][CHOSEN]).deviation for one in found.values()]
-    known = [spread for spread in spreads if spread is not None]
+    spread = [one for one in spreads if one is not None]
     seeds = {one["seeds"] for one in found.values()}
     count = " to ".join(str(n) for n in sorted({min(seeds), max(seeds)})) if seeds else "no"
-    deviation = f"; one training of the rule deviates by {fmean(known):.2f} %" if known else ""
-    return f"{len(found)} settings, {count} seeds each{deviation}.\n"
+    deviation = f"; one training of the rule deviates by {fmean(spread):.2f} %" if spread else ""
+    known = f"{len(found)} of {len(JUDGING)} settings"
+    return f"{known}, {count} seeds each{deviation}.\n"
 
 
 def blocks() -> dict[str, str]:
