@@ -25,17 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from auto_lr import (
-    UNCAPPED,
-    Ledger,
-    Setting,
-    Side,
-    Trained,
-    batches,
-    images_of,
-    schedule,
-    steps_of,
-)
+from auto_lr import UNCAPPED, Ledger, Side, Trained, schedule
+from auto_lr_images import batches, images_of, steps_of
+from auto_lr_settings import CHOOSING, Setting
 from fixnorm.mcbr import mean_cross_boundary_risk
 
 SETTINGS = (
@@ -56,15 +48,7 @@ SETTINGS = (
         epochs=100,
         batch=32,
     ),
-    Setting(name="resnet8", net="resnet8", source="cifar10", per_class=500, epochs=10, batch=128),
-    Setting(
-        name="mobile",
-        net="micronet-mobilenetv2",
-        source="cifar10",
-        per_class=300,
-        epochs=10,
-        batch=128,
-    ),
+    *(setting for setting in CHOOSING if setting.name in ("resnet8", "mobile")),
 )
 ALPHAS = (UNCAPPED, 4.0, 2.0, 1.0, 0.5, 0.3)
 RULES = ("calibrated", "late", "ratchet")

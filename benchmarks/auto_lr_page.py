@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from auto_lr import CHOOSING, JUDGING
+from auto_lr_settings import CHOOSING, JUDGING
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
 
