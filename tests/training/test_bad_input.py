@@ -128,8 +128,8 @@ def test_spoilt_folders_are_refused_by_name(
     [
         ({"alpha": "0"}, "alpha: Input should be greater than 0 but got '0'"),
         ({"alpha": "-2"}, "alpha: Input should be greater than 0"),
-        ({"lr": "nan"}, "lr: Input should be a finite number but got 'nan'"),
-        ({"lr": "fast"}, "lr: Input should be a valid number"),
+        ({"lr": "nan"}, "lr: Input should be a finite number or 'auto' but got 'nan'"),
+        ({"lr": "fast"}, "lr: Input should be a valid number or 'auto' but got 'fast'"),
         ({"epochs": "1.5"}, "epochs: Input should be a valid integer"),
         ({"batch_size": "400"}, "batch larger than the set: batch_size 400, 12 training images"),
         ({"epoch": "3"}, "a recipe has no field 'epoch'; did you mean epochs?"),

@@ -187,10 +187,12 @@ class Recipe(BaseModel, ABC, frozen=True):
         try:
             return cls.model_validate(values | lists)
         except ValidationError as error:
-            first = error.errors()[0]
-            # of lr, pydantic adds which of its kinds it speaks of
+            first, *others = error.errors()
+            # of lr, pydantic adds which of its kinds it speaks of, and says what each would be
             field = ".".join(str(part) for part in first["loc"] if part != "constrained-float")
             message = first["msg"].removeprefix("Value error, ")
+            if field == "lr" and others:
+                message = f"{message.partition(',')[0]} or 'auto'"
             got = f" but got {brief(first['input'])}" if field else ""
             raise ValueError(f"{field}: {message}{got}" if field else message) from None
 
