@@ -20,17 +20,19 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+import auto_lr_searches
 import fixnorm
 from auto_lr_images import Images, batches, images_of, steps_of
 from auto_lr_settings import CHOOSING, JUDGING, Setting
 from fixnorm import models
+from fixnorm.tuning.trial import Trial
 
 UNCAPPED = 1e4
 """An alpha that no g meets."""
@@ -287,32 +289,27 @@ class Ledger:
 
 
 def algorithm4(ledger: Ledger, setting: Setting, rule: Side, seed: int) -> Side:
-    """The winner of the paper's search, with free alphas.
+    """The winner of the paper's search."""
 
-    The paper's range of learning rates, [0.2, 3.2], leaves out the best of many small settings. The
-    rival gets one of the same width around what the rule found: it cannot fail for want of range.
-    """
-    from fixnorm.tuning.estimate import range_around
-    from fixnorm.tuning.plan import SearchSpace
-    from fixnorm.tuning.search import Ledger as Trials
-    from fixnorm.tuning.search import Search, run_here
-    from fixnorm.tuning.strategies import PlanStrategy
-    from fixnorm.tuning.trial import Result, Trial
-
-    def train(trial: Trial) -> Result:
+    def side(trial: Trial) -> Side:
         assert trial.alpha is not None
-        side = Side(kind="tuned", lr=trial.rate, alpha=trial.alpha, fraction=trial.fraction)
-        row = ledger.get(setting, side, seed)
-        if row["accuracy"] is None:
-            return Result(state="diverged")
-        return Result(accuracy=row["accuracy"], largest_scale=row["largest_scale"])
+        return Side(kind="tuned", lr=trial.rate, alpha=trial.alpha, fraction=trial.fraction)
 
-    low, high = range_around(ledger.get(setting, rule, seed)["lr"][2])
-    strategy = PlanStrategy(plan="paper", space=SearchSpace(lr_min=low, lr_max=high))
-    answer = run_here(Search(strategy, Trials(strategy.settings())), train)
-    assert answer is not None
-    assert answer.alpha is not None
-    return Side(kind="tuned", lr=answer.rate, alpha=answer.alpha)
+    lr = ledger.get(setting, rule, seed)["lr"][2]
+    found, _ = auto_lr_searches.algorithm4(lr, lambda t: ledger.get(setting, side(t), seed))
+    return replace(side(found), fraction=1.0)
+
+
+def auto_plan(ledger: Ledger, setting: Setting, rule: Side, seed: int) -> Side:
+    """The winner of plan auto; where no cap was met, the rule itself."""
+    largest = ledger.get(setting, rule, seed)["largest_scale"]
+
+    def side(trial: Trial) -> Side:
+        assert trial.alpha is not None
+        return rule if trial.alpha > largest else replace(rule, alpha=trial.alpha)
+
+    found, _ = auto_lr_searches.auto(lambda t: ledger.get(setting, side(t), seed))
+    return side(found)
 
 
 def main() -> None:
@@ -339,8 +336,9 @@ def main() -> None:
     rule = Side(kind="rule", lr=c, exponent=exponent, memory=int(memory))
     for setting in JUDGING[here::parts]:
         winner = algorithm4(ledger, setting, rule, seed=0)
+        sides = (rule, winner, auto_plan(ledger, setting, rule, seed=0), *PEERS)
         for seed in range(1, 1 + (given.seeds or 3)):
-            for side in (rule, winner, *PEERS):
+            for side in sides:
                 ledger.get(setting, side, seed)
 
 

@@ -17,16 +17,22 @@ from typing import Any
 
 import numpy as np
 
+import auto_lr_searches
 from auto_lr_settings import CHOOSING, JUDGING
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
+from fixnorm.tuning.trial import Trial
 
 STORED = Path(__file__).parents[1] / "results" / "auto_lr.jsonl"
 CHOSEN = "rule-c0.2-p0.4-m0"
 """What ships, by its name in the file: c = 2 · (1 − μ) is 0.2 at momentum 0.9."""
 _NEAR = 6.0
 """The curve of a setting goes through its trainings that are at most so far below the best."""
+TUNED, PLAN = "tuned", "plan"
+"""Sides whose name in the file depends on what their search found."""
 _TITLES = {
+    TUNED: "Algorithm 4, its winner trained anew",
+    PLAN: "plan auto, its winner trained anew",
     "constant-lr1": "lr = 1",
     "weight-decay": "SGD, weight decay 5e-4",
     "prodigy": "Prodigy",
@@ -180,71 +186,101 @@ def exponents(results: Results, settings: Sequence[str]) -> str:
 # -- the judgement ---------------------------------------------------------------------------------
 
 
-def judged(results: Results, settings: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
-    """Mean accuracy of each side by setting, over the seeds that all sides have; and the sides."""
-    sides = [CHOSEN, "tuned", *_TITLES]
-    found: dict[str, Row] = {}
+@dataclass(frozen=True)
+class Judged:
+    """One setting: accuracies of all sides with the same seeds."""
+
+    names: dict[str, str]
+    """What the winner of each search is called in the file."""
+    values: dict[str, list[float]]
+
+    def mean(self, side: str) -> float:
+        return fmean(self.values[side])
+
+
+def judged(results: Results, settings: Sequence[str]) -> dict[str, Judged]:
+    """The settings of which every side is trained, over the seeds that all of them have."""
+    found = {}
     for name in settings:
-        winners = {
-            row["side"]
-            for row in results.rows
-            if row["setting"] == name and row["side"].startswith("tuned-") and row["seed"] > 0
-        }
-        if len(winners) != 1:
+        try:
+            names = {TUNED: _tuned(results, name), PLAN: _planned(results, name)}
+        except KeyError:  # a search that is not over
             continue
-        (winner,) = winners
-        by_side = {s: results.of(name, winner if s == "tuned" else s) for s in sides}
+        by_side = {s: results.of(name, names.get(s, s)) for s in (CHOSEN, *_TITLES)}
         seeds = sorted(set.intersection(*(set(rows) - {0} for rows in by_side.values())))
         if seeds:
             values = {s: [accuracy(rows[seed]) for seed in seeds] for s, rows in by_side.items()}
-            found[name] = {"winner": winner, "seeds": len(seeds), "values": values}
-    return found, sides
+            found[name] = Judged(names, values)
+    return found
+
+
+def _tuned(results: Results, setting: str) -> str:
+    """The winner of Algorithm 4, as the file calls it."""
+    lr = results.of(setting, CHOSEN)[0]["lr"][2]
+
+    def side(trial: Trial) -> str:
+        part = "" if trial.fraction == 1 else f"-T{trial.fraction:g}"
+        return f"tuned-lr{trial.rate:g}-alpha{trial.alpha:g}{part}"
+
+    found, _ = auto_lr_searches.algorithm4(lr, lambda t: results.of(setting, side(t))[0])
+    return side(found)
+
+
+def _planned(results: Results, setting: str) -> str:
+    """The winner of plan auto; where no cap was met, the rule itself."""
+    largest = results.of(setting, CHOSEN)[0]["largest_scale"]
+
+    def side(trial: Trial) -> str:
+        free = trial.alpha is None or trial.alpha > largest
+        return CHOSEN if free else f"{CHOSEN}-alpha{trial.alpha:g}"
+
+    found, _ = auto_lr_searches.auto(lambda t: results.of(setting, side(t))[0])
+    return side(found)
 
 
 def judgement(results: Results, settings: Sequence[str]) -> str:
     """Every judged setting in a line, and the mean."""
-    found, sides = judged(results, settings)
+    found = judged(results, settings)
     rows = []
     for name, one in found.items():
-        means = [fmean(one["values"][side]) for side in sides]
-        best = max(means)
-        cells = [f"**{m:.2f}**" if m == best else f"{m:.2f}" for m in means]
-        lr, alpha = one["winner"].removeprefix("tuned-lr").split("-alpha")
-        cells[1] += f" ({lr}, {alpha})"
-        rows.append((name, f"{results.steps(name):,}", *cells))
+        means = {side: one.mean(side) for side in one.values}
+        best = max(means.values())
+        cells = {s: f"**{m:.2f}**" if m == best else f"{m:.2f}" for s, m in means.items()}
+        lr, alpha = one.names[TUNED].removeprefix("tuned-lr").split("-alpha")
+        cells[TUNED] += f" ({lr}, {alpha})"
+        alpha = one.names[PLAN].removeprefix(CHOSEN).removeprefix("-alpha")
+        cells[PLAN] += f" ({alpha or 'none'})"
+        rows.append((name, f"{results.steps(name):,}", *cells.values()))
     if rows:
-        means = [fmean(fmean(one["values"][s]) for one in found.values()) for s in sides]
-        rows.append(("**mean**", "", *(f"**{mean:.2f}**" for mean in means)))
-    titles = ("the rule", "Algorithm 4 (lr, alpha)", *_TITLES.values())
-    return TextTable("", ("setting", "T", *titles), tuple(rows), words=1).markdown(title=False)
+        means = {s: fmean(one.mean(s) for one in found.values()) for s in (CHOSEN, *_TITLES)}
+        rows.append(("**mean**", "", *(f"**{mean:.2f}**" for mean in means.values())))
+    titles = _TITLES | {TUNED: "Algorithm 4 (lr, alpha)", PLAN: "plan auto (alpha)"}
+    columns = ("setting", "T", "the rule", *titles.values())
+    return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
 
 
-def differences(results: Results, settings: Sequence[str]) -> str:
-    """The rule against every other side, over the judged settings."""
-    found, sides = judged(results, settings)
+def differences(results: Results, settings: Sequence[str], ours: str = CHOSEN) -> str:
+    """One side against every other, over the judged settings."""
+    found = judged(results, settings).values()
     rows = []
-    for side in sides[1:]:
-        pairs = [(fmean(o["values"][CHOSEN]), fmean(o["values"][side])) for o in found.values()]
-        if not pairs:
-            continue
-        ours, theirs = zip(*pairs, strict=True)
-        wins = sum(a > b for a, b in pairs)
-        cost = "about 8" if side == "tuned" else "1"
-        title = "Algorithm 4, its winner trained anew" if side == "tuned" else _TITLES[side]
-        rows.append((title, cost, paired(ours, theirs).interval(), f"{wins} of {len(pairs)}"))
-    columns = ("the rule (1 T_max) against", "T_max", "difference (%)", "settings won")
+    for side in (side for side in (CHOSEN, *_TITLES) if side != ours and found):
+        mine, others = ([one.mean(s) for one in found] for s in (ours, side))
+        wins = sum(a > b for a, b in zip(mine, others, strict=True))
+        title = _TITLES.get(side, "the rule, uncapped")
+        cost = {TUNED: "about 8", PLAN: "about 2.5"}.get(side, "1")
+        rows.append((title, cost, paired(mine, others).interval(), f"{wins} of {len(found)}"))
+    columns = ("against", "T_max", "difference (%)", "settings won")
     return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
 
 
 def noise(results: Results, settings: Sequence[str]) -> str:
     """The deviation of one training between seeds, on average over the settings."""
-    found, _ = judged(results, settings)
-    spreads = [mean_of(one["values"][CHOSEN]).deviation for one in found.values()]
-    spread = [one for one in spreads if one is not None]
-    seeds = {one["seeds"] for one in found.values()}
-    count = " to ".join(str(n) for n in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    values = [one.values[CHOSEN] for one in judged(results, settings).values()]
+    spread = [d for one in values if (d := mean_of(one).deviation) is not None]
+    seeds = sorted({len(one) for one in values}) or [0]
+    count = " to ".join(str(n) for n in sorted({seeds[0], seeds[-1]}))
     deviation = f"; one training of the rule deviates by {fmean(spread):.2f} %" if spread else ""
-    known = f"{len(found)} of {len(JUDGING)} settings"
+    known = f"{len(values)} of {len(JUDGING)} settings"
     return f"{known}, {count} seeds each{deviation}.\n"
 
 
@@ -259,6 +295,7 @@ def blocks() -> dict[str, str]:
         "auto-lr-exponents": exponents(results, choosing),
         "auto-lr-judgement": judgement(results, judging),
         "auto-lr-differences": differences(results, judging),
+        "auto-lr-plan": differences(results, judging, ours=PLAN),
         "auto-lr-noise": noise(results, judging),
     }
 

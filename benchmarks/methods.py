@@ -26,13 +26,13 @@ NOT_KEPT = {"recipe", "diverged", "epochs", "processes"}
 
 
 def run_all(
-    name: str, data: Path | None, out: Path, seeds: dict[MethodName, int]
+    name: str, data: Path | None, out: Path, seeds: dict[MethodName, int], fields: dict[str, str]
 ) -> list[dict[str, Any]]:
     """All seeds of each method, the first seed of all methods first."""
     results = []
     for seed in range(max(seeds.values())):
         for method in [method for method, count in seeds.items() if seed < count]:
-            recipe = changed(recipes.get(name, method), seed=seed)
+            recipe = changed(recipes.get(name, method), **fields, seed=seed)
             found = train(
                 recipe,
                 data=data,
@@ -55,7 +55,7 @@ def table(results: list[dict[str, Any]]) -> str:
     for method in dict.fromkeys(r["method"] for r in results):
         runs = [r for r in results if r["method"] == method]
         first = runs[0]
-        setting = f"lr {first['lr']:g}"
+        setting = f"lr {first['lr']}"
         if first["alpha"] is not None:
             setting += f", alpha {first['alpha']:g}"
         if first["weight_decay"]:
@@ -89,10 +89,19 @@ def main() -> None:
         metavar="METHOD[=SEEDS]",
         help="default: all, with --seeds seeds each",
     )
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        type=lambda text: tuple(text.split("=", 1)),
+        default=[],
+        metavar="FIELD=VALUE",
+        help="fields of the recipe, for every method",
+    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     seeds = {method: count or options.seeds for method, count in options.methods}
-    results = run_all(options.recipe, options.data, options.out, seeds)
+    fields = dict(options.set)
+    results = run_all(options.recipe, options.data, options.out, seeds, fields)
     floor = trivial(recipes.get(options.recipe), options.data)
     print(table(results))
     print(f"without looking at the image: {floor:.2f}")
@@ -101,6 +110,8 @@ def main() -> None:
         command = (
             f"python benchmarks/methods.py {options.recipe} --data DIR --out RUNS --methods {told}"
         )
+        if fields:
+            command += " --set " + " ".join(f"{name}={value}" for name, value in fields.items())
         content = {
             "recipe": options.recipe,
             "command": command,
