@@ -70,6 +70,17 @@ def test_the_answer_is_that_of_fixnorm_tune(tmp_path: Path) -> None:
     assert (ends[3.2]["state"], ends[3.2]["reason"]) == ("failed", "OverflowError: too large")
 
 
+def test_the_plan_without_a_search_for_lr() -> None:
+    from fixnorm.integrations.ray import optimize
+
+    def train(lr: object, alpha: float, steps: int) -> float:
+        assert lr == "auto"
+        return 70 - 5 * math.log(alpha / 2) ** 2
+
+    best = optimize(new(), train, steps=1000, plan="auto")
+    assert (best.lr, best.alpha, best.accuracy) == ("auto", 2.0, 70.0)
+
+
 def test_a_function_that_always_fails_is_named() -> None:
     from fixnorm.integrations.ray import optimize
 
