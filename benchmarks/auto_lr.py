@@ -2,6 +2,7 @@
 
     python benchmarks/auto_lr.py choose --data DIR --out results/auto_lr.jsonl
     python benchmarks/auto_lr.py judge --data DIR --out results/auto_lr.jsonl
+    python benchmarks/auto_lr.py short --data DIR --out results/auto_lr.jsonl
 
 The peers are on the package index: ``pip install prodigyopt dog-optimizer schedulefree``.
 
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 import auto_lr_searches
 import fixnorm
 from auto_lr_images import Images, batches, images_of, steps_of
-from auto_lr_settings import CHOOSING, JUDGING, Setting
+from auto_lr_settings import CHOOSING, JUDGING, SHORT, Setting
 from fixnorm import models
 from fixnorm.tuning.trial import Trial
 
@@ -316,7 +317,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("phase", choices=("choose", "judge"))
+    parser.add_argument("phase", choices=("choose", "judge", "short"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", default="0/1", help="which settings: 0/2 and 1/2 are the halves")
@@ -334,6 +335,12 @@ def main() -> None:
         return
     c, exponent, memory = given.rule
     rule = Side(kind="rule", lr=c, exponent=exponent, memory=int(memory))
+    if given.phase == "short":
+        for setting in SHORT[here::parts]:
+            for seed in range(given.seeds or 3):
+                for side in (*(replace(rule, lr=c / part) for part in (8, 4, 2, 1)), *PEERS):
+                    ledger.get(setting, side, seed)
+        return
     for setting in JUDGING[here::parts]:
         winner = algorithm4(ledger, setting, rule, seed=0)
         sides = (rule, winner, auto_plan(ledger, setting, rule, seed=0), *PEERS)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import auto_lr_searches
-from auto_lr_settings import CHOOSING, JUDGING
+from auto_lr_settings import CHOOSING, JUDGING, SHORT
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
 from fixnorm.tuning.trial import Trial
@@ -284,6 +284,19 @@ def noise(results: Results, settings: Sequence[str]) -> str:
     return f"{known}, {count} seeds each{deviation}.\n"
 
 
+def short(results: Results, settings: Sequence[str]) -> str:
+    """Trainings of a few steps: the rule, smaller constants, and the peers."""
+    slower = {CHOSEN.replace("c0.2", f"c{0.2 / n:g}"): f"1/{n} of its lr" for n in (2, 4, 8)}
+    titles = {CHOSEN: "the rule", **slower, **_TITLES}
+    sides = {s: title for s, title in titles.items() if s not in (TUNED, PLAN)}
+    rows = []
+    for name in settings:
+        found = {side: list(map(accuracy, results.of(name, side).values())) for side in sides}
+        rows.append((name, *(f"{fmean(v):.1f}" if v else "–" for v in found.values())))
+    columns = ("setting", *sides.values())
+    return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
+
+
 def blocks() -> dict[str, str]:
     """What results_page.py fills in, by the name of the block."""
     results = Results(read())
@@ -296,6 +309,7 @@ def blocks() -> dict[str, str]:
         "auto-lr-judgement": judgement(results, judging),
         "auto-lr-differences": differences(results, judging),
         "auto-lr-plan": differences(results, judging, ours=PLAN),
+        "auto-lr-short": short(results, [setting.name for setting in SHORT]),
         "auto-lr-noise": noise(results, judging),
     }
 

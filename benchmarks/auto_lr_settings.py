@@ -1,7 +1,8 @@
 """What the rule of the sphere is chosen on, and what it is judged on.
 
 Split before the first training: the constants and the form of the rule are chosen on
-:data:`CHOOSING` alone, and every claim is about :data:`JUDGING` alone.
+:data:`CHOOSING` alone, and every claim is about :data:`JUDGING` alone. :data:`SHORT` shows where
+the rule ends.
 """
 
 from __future__ import annotations
@@ -191,3 +192,15 @@ JUDGING = (
         name="digits-long", net="digits-resnet", source="digits", per_class=30, epochs=60, batch=32
     ),
 )
+SHORT = tuple(
+    Setting(
+        name=f"{steps}-steps",
+        net="resnet8-w8",
+        source="cifar10-16",
+        per_class=-(-steps * 64 // 10),
+        epochs=1,
+        batch=64,
+    )
+    for steps in (12, 25, 50)
+)
+"""How short a training may be: neither for choosing nor for judging."""
