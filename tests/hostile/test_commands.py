@@ -205,7 +205,7 @@ TOGETHER = [
     "tune --budget 9",
     "tune --sampler gp",
     "tune --weight-decay-min 1e-5",
-    "tune --margin 1",
+    "tune --plan paper --margin 1",
     "tune --address auto",
     "tune --gpus-per-trial 1",
     "tune --cpus-per-trial 1",

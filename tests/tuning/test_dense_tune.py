@@ -29,7 +29,7 @@ def test_the_range_is_the_appendixs(
     recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        run(arguments(recipe, None, tmp_path / "study", "--dry-run"))
+        run(arguments(recipe, None, tmp_path / "study", "--plan", "paper", "--dry-run"))
     said = capsys.readouterr().out
     assert stopped.value.code == 0
     assert "T_max is 4 iterations" in said

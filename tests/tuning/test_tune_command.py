@@ -48,7 +48,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dry_run(said: Said, tmp_path: Path) -> None:
-    code, out, _ = said("tune", "--dry-run", "--out", str(tmp_path / "study"))
+    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study"))
     assert code == 0
     assert "lr round 1: 0.8 1.4 2 2.6 3.2, 0.2 T_max each" in out
     assert "at most 15 trainings, 11 T_max, about" in out
@@ -56,7 +56,7 @@ def test_dry_run(said: Said, tmp_path: Path) -> None:
 
 
 def test_dry_run_as_json(said: Said) -> None:
-    code, out, _ = said("tune", "digits", "--dry-run", "--json", "--seeds", "3")
+    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
     assert code == 0
     plan = json.loads(out)
     assert (plan["trials"], plan["cost"]) == (45, 33.0)
@@ -78,6 +78,22 @@ def test_dry_run_without_a_search_for_lr(said: Said) -> None:
     assert "at most 3 trainings, 3 T_max, about" in out
 
 
+@pytest.mark.parametrize(
+    ("given", "plan"),
+    [
+        ([], "auto"),
+        (["--seeds", "2", "--margin", "2", "--alphas", "1,2"], "auto"),
+        (["--lr-max", "2"], "paper"),
+        (["--splits", "3"], "paper"),
+        (["--set", "optimizer=lamb"], "paper"),
+        (["--lr-max", "2", "--plan", "unimodal", "--margin", "2"], "unimodal"),
+    ],
+)
+def test_the_plan_of_who_names_none(said: Said, given: list[str], plan: str) -> None:
+    code, out, _ = said("tune", "digits", "--dry-run", *given)
+    assert (code, out.partition(";")[0]) == (0, f"digits by fixnorm, {plan}")
+
+
 def test_dry_run_counts_the_probe(said: Said) -> None:
     given = ("--from-weight-decay", "0.4", "1e-4")
     _, out, _ = said("tune", "digits", "--dry-run", "--json", *given)
@@ -93,6 +109,7 @@ BAD = [
     (["--splits", "1"], "splits (K) must be at least 2 but got 1"),
     (["--alphas", ""], "alphas must not be empty"),
     (["--alphas", "2,1"], "alphas must increase but got 2 1"),
+    (["--plan", "paper", "--alphas", "2,1"], "alphas must increase but got 2 1"),
     (["--alphas", "1,x"], "--alphas needs numbers with commas between but got '1,x'"),
     (["--fractions", "0,1"], "fractions must lie in (0, 1] but got 0 1"),
     (["--plan", "best"], "plan must be one of paper, unimodal, uncapped, auto but got 'best'"),
@@ -107,9 +124,13 @@ BAD = [
         )
     ),
     (["--plan", "auto", "--set", "lr=1"], "--set lr=1 means nothing with --plan auto, which sets"),
-    (["--set", "lr=auto"], "--set lr=auto means nothing in a search over lr: give --plan auto"),
+    (["--set", "lr=1"], "--set lr=1 means nothing with --plan auto, which sets it"),
+    (
+        ["--plan", "paper", "--set", "lr=auto"],
+        "--set lr=auto means nothing in a search over lr: give --plan auto",
+    ),
     (["--plan", "auto", "--set", "optimizer=lamb"], "lr: auto is for SGD on a sphere but got"),
-    (["--plan", "auto", "--alphas", "2,1"], "alphas must increase but got 2 1"),
+    (["--lr-min", "1", "--margin", "1"], "--margin means nothing with --plan paper: it is for"),
     (["--method", "bo"], "method must be fixnorm or bo-weight-decay but got 'bo'"),
     (["--engine", "slurm"], "engine must be local or ray but got 'slurm'"),
     (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -40,7 +40,7 @@ from fixnorm.tuning.estimate import (
     train_probe,
 )
 from fixnorm.tuning.plan import PAPER, SearchSpace
-from fixnorm.tuning.plans import DEFAULT, PLANS, plan_of
+from fixnorm.tuning.plans import PLANS, Plan, plan_of
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.trial import AUTO
 from fixnorm.tuning.unimodal import MARGIN
@@ -48,6 +48,8 @@ from fixnorm.tuning.view import SearchView, found, rounds_table
 
 if TYPE_CHECKING:
     from fixnorm.tuning.run import RecipeSearch, TrialRuns
+
+T = TypeVar("T")
 
 _BASELINE = "bo-weight-decay"
 _METHODS = ("fixnorm", _BASELINE)
@@ -73,8 +75,12 @@ class Wanted:
     ] = None
     method: Annotated[str, typer.Option(help="fixnorm, or the rival: bo-weight-decay.")] = "fixnorm"
     plan: Annotated[
-        str, typer.Option(help=f"{' or '.join(f'{p.name} ({p.hint})' for p in PLANS.values())}.")
-    ] = DEFAULT
+        str | None,
+        typer.Option(
+            help=f"{' or '.join(f'{p.name} ({p.hint})' for p in PLANS.values())}. Default: auto;"
+            " paper with an option of its search for lr, or where the optimizer is not SGD."
+        ),
+    ] = None
     lr_min: Annotated[
         float | None,
         typer.Option(help="Lower end of the lr range (default: 0.2; dense tasks 0.005)."),
@@ -89,17 +95,25 @@ class Wanted:
             metavar="LR WD", help="Centre the lr range on a weight-decay recipe, by a short probe."
         ),
     ] = None
-    splits: Annotated[int, typer.Option(help="K: learning rates a round.")] = PAPER.splits
+    splits: Annotated[
+        int | None, typer.Option(help=f"K: learning rates a round (default: {PAPER.splits}).")
+    ] = None
     fractions: Annotated[
-        str, typer.Option(help="Length of each lr round in T_max, with commas between.")
-    ] = "0.2,1"
+        str | None,
+        typer.Option(
+            help="Length of each lr round in T_max, with commas between (default: 0.2,1)."
+        ),
+    ] = None
     alphas: Annotated[str, typer.Option(help="Candidates for alpha, with commas between.")] = (
         "0.5,1,2,4,8,16"
     )
     margin: Annotated[
-        float,
-        typer.Option(help="unimodal, auto: difference in accuracy that noise does not explain."),
-    ] = MARGIN
+        float | None,
+        typer.Option(
+            help="unimodal, auto: difference in accuracy that noise does not explain"
+            f" (default: {MARGIN:g})."
+        ),
+    ] = None
     seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1
     budget: Annotated[int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)] = (
         25
@@ -145,10 +159,6 @@ def _check_method(context: typer.Context) -> None:
     method, plan = context.params["method"], context.params["plan"]
     if method == "fixnorm":
         refuse(context, _OF_BASELINE, "--method fixnorm", f"it is for --method {_BASELINE}")
-        with_margin = [name for name, of in PLANS.items() if "margin" in of.parameters]
-        if plan in PLANS and plan not in with_margin:
-            why = f"it is for --plan {' or '.join(with_margin)}"
-            refuse(context, ("margin",), f"--plan {plan}", why)
         if plan in PLANS and not PLANS[plan].searches_lr:
             refuse(context, _OF_LR, f"--plan {plan}", "it has no search for lr")
     elif method == _BASELINE:
@@ -158,8 +168,8 @@ def _check_method(context: typer.Context) -> None:
         refuse(context, ("lr_min", "lr_max"), "--from-weight-decay", why)
     for pair in context.params["settings"] or ():
         key, value = (part.strip() for part in pair.partition("=")[::2])
-        if key == "lr" and plan in PLANS and not PLANS[plan].searches_lr:
-            raise ValueError(f"--set {pair} means nothing with --plan {plan}, which sets it")
+        if key == "lr" and method == "fixnorm" and plan in (None, AUTO):
+            raise ValueError(f"--set {pair} means nothing with --plan auto, which sets it")
         if key == "lr" and value == AUTO and method == "fixnorm":
             raise ValueError(f"--set {pair} means nothing in a search over lr: give --plan auto")
         if key in _SEARCHED:
@@ -172,11 +182,11 @@ def _check_method(context: typer.Context) -> None:
 
 @takes(Wanted, check_where, _check_method)
 def tune(wanted: Wanted) -> None:
-    """Find the best lr and alpha of RECIPE, one after the other.
+    """Find the best lr and alpha of RECIPE.
 
     The same command again goes on with a search that was stopped or killed.
 
-    Example: fixnorm tune cifar10-small --data cifar10 --plan unimodal
+    Example: fixnorm tune cifar10-small --data cifar10
     """
     # Here, as a training must not wait for Optuna.
     from fixnorm.tuning.run import RecipeSearch, TrialRuns
@@ -233,25 +243,50 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
     from fixnorm.tuning.run import whole_lengths
 
     low, high = recipe.lr_range
-    ends = {
-        "lr_min": low if wanted.lr_min is None else wanted.lr_min,
-        "lr_max": high if wanted.lr_max is None else wanted.lr_max,
-    }
+    lr_min, lr_max = _or(wanted.lr_min, low), _or(wanted.lr_max, high)
     if wanted.method == "fixnorm":
-        alphas = numbers("alphas", wanted.alphas)
-        if not plan_of(wanted.plan).searches_lr:
+        plan = plan_for(wanted, recipe)
+        space = SearchSpace(alphas=numbers("alphas", wanted.alphas), seeds=wanted.seeds)
+        if not plan.searches_lr:
             changed(recipe, lr=AUTO)  # one that this is not for is refused at once
-            space = SearchSpace(alphas=alphas, seeds=wanted.seeds)
         else:
-            fractions = whole_lengths(recipe, numbers("fractions", wanted.fractions))
-            space = same_fields(SearchSpace, wanted, **ends, fractions=fractions, alphas=alphas)
-        return same_fields(PlanStrategy, wanted, space=space)
+            lengths = PAPER.fractions
+            if wanted.fractions is not None:
+                lengths = numbers("fractions", wanted.fractions)
+            space = replace(
+                space,
+                lr_min=lr_min,
+                lr_max=lr_max,
+                splits=_or(wanted.splits, PAPER.splits),
+                fractions=whole_lengths(recipe, lengths),
+            )
+        return PlanStrategy(space=space, plan=plan.name, margin=_or(wanted.margin, MARGIN))
     if wanted.seeds != 1:
         raise ValueError(
             f"--method bo-weight-decay trains each point once but got seeds={wanted.seeds}"
         )
     named = {"sampler_name": wanted.sampler, "seed": recipe.seed}
-    return same_fields(SamplerStrategy, wanted, **ends, **named)
+    return same_fields(SamplerStrategy, wanted, lr_min=lr_min, lr_max=lr_max, **named)
+
+
+def _or(given: T | None, default: T) -> T:
+    return default if given is None else given
+
+
+def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
+    """The plan that is named; else the one without a search for lr, where nothing speaks for one.
+
+    Only the method that searches, FixNorm, is asked for one.
+    """
+    name = wanted.plan
+    if name is None:
+        searches = any(getattr(wanted, option) is not None for option in _OF_LR)
+        name = AUTO if not searches and recipe.optimizer == "sgd" else "paper"
+    plan = plan_of(name)
+    if wanted.margin is not None and "margin" not in plan.parameters:
+        others = " or ".join(one.name for one in PLANS.values() if "margin" in one.parameters)
+        raise ValueError(f"--margin means nothing with --plan {name}: it is for --plan {others}")
+    return plan
 
 
 def searched(

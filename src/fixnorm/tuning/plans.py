@@ -19,7 +19,7 @@ from fixnorm.tuning.unimodal import MARGIN, unimodal
 __all__ = ["DEFAULT", "PLANS", "SAMPLERS", "TITLES", "Decide", "Plan", "plan_of", "register"]
 
 DEFAULT = "paper"
-"""The plan of whoever names none."""
+"""The plan of a function that names none: its lr is a number. Commands choose by the recipe."""
 Decide = Callable[[SearchSpace, Results], Advice]
 """From what has ended to what comes next."""
 
