@@ -297,6 +297,32 @@ def short(results: Results, settings: Sequence[str]) -> str:
     return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
 
 
+def dense() -> str:
+    """The two small dense tasks: the rule beside the lr of a search, seed by seed."""
+    rows = []
+    for task, metric in (("cityscapes-small", "miou"), ("coco-small", "ap")):
+        files = (STORED.parent / "dense" / f"{task}{end}.json" for end in ("-auto", ""))
+        ours, theirs = (
+            {run["seed"]: run for run in json.loads(file.read_text())["runs"] if run["alpha"]}
+            for file in files
+        )
+        seeds = sorted(ours.keys() & theirs.keys())
+        pair = [[runs[seed][metric] for seed in seeds] for runs in (ours, theirs)]
+        first = theirs[seeds[0]]
+        rows.append(
+            (
+                f"`{task}`",
+                f"{first['steps']}",
+                f"{len(seeds)}",
+                f"{fmean(pair[0]):.2f}",
+                f"{fmean(pair[1]):.2f} ({first['lr']:g})",
+                paired(*pair).interval(),
+            )
+        )
+    columns = ("task", "T", "seeds", "the rule", "lr of a search", "difference (%)")
+    return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
+
+
 def blocks() -> dict[str, str]:
     """What results_page.py fills in, by the name of the block."""
     results = Results(read())
@@ -310,6 +336,7 @@ def blocks() -> dict[str, str]:
         "auto-lr-differences": differences(results, judging),
         "auto-lr-plan": differences(results, judging, ours=PLAN),
         "auto-lr-short": short(results, [setting.name for setting in SHORT]),
+        "auto-lr-dense": dense(),
         "auto-lr-noise": noise(results, judging),
     }
 
