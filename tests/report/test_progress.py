@@ -17,6 +17,7 @@ from fixnorm.report.summary import (
     progress,
     slots_of,
     stage,
+    ties,
 )
 from fixnorm.tuning.trial import StudyRecord, Trial
 from helpers.records import SPACE, START, study, trial
@@ -195,6 +196,31 @@ def test_a_free_slot_is_the_winner_itself_not_its_runner_up() -> None:
     assert judgement is not None
     assert judgement.difference == 5.0
     assert judge(study(full(0, 70.0), free, again)) is None
+
+
+@pytest.mark.parametrize(("images", "tie"), [(400, True), (40_000, False), (None, False)])
+def test_what_the_validation_images_cannot_tell_is_a_tie(images: int | None, tie: bool) -> None:
+    # 1.96 · √(0.7 · 0.3 / 400) is 4.49 %, of 40,000 images 0.449 %.
+    best = full(0, 70.0, lr=3.2, images=images)
+    near, far = full(1, 67.0, lr=2.0, images=images), full(2, 60.0, lr=0.8, images=images)
+    record = study(best, near, far, settings={"space": SPACE})
+    assert [slot.first.key for slot in ties(record)] == (["lr2-1-seed0"] if tie else [])
+    said = texts(record, "info")
+    told = "A tie: lr 2, alpha 0.5 is as good as the winner as far as 400 validation images can"
+    assert (told in said, "With one seed" in said) == (tie, not tie)
+    assert ("highest of its range" in texts(record)) is not tie
+
+
+def test_a_tie_over_alpha_is_no_edge() -> None:
+    ends = [
+        trial(f"alpha-{k}", round="alpha round", index=k, alpha=alpha, accuracy=90.0 - k,
+              largest_scale=9.0, images=1000)
+        for k, alpha in enumerate((0.5, 1.0))
+    ]  # fmt: skip
+    assert "its list" not in texts(study(*ends, settings={"space": SPACE}))
+    alone = study(ends[0], trial("other", index=2, alpha=4.0, accuracy=60.0, images=1000),
+                  settings={"space": SPACE})  # fmt: skip
+    assert "smallest of its list" in texts(alone)
 
 
 # -- warnings ----------------------------------------------------------------------------------

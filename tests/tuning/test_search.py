@@ -101,6 +101,23 @@ def test_terminal_json_and_page_have_one_answer_at_every_moment(
         assert seen[-1] == (0.8, 16.0, 72.0)
 
 
+@pytest.mark.parametrize(("images", "marked"), [(100, True), (10**6, False)])
+def test_what_is_level_with_the_best_is_marked(images: int, marked: bool) -> None:
+    """Alpha 4 and more are one training; 2 and 1 are two and five percent below it."""
+    strategy = PlanStrategy(space=SearchSpace(alphas=(1.0, 2.0, 4.0, 8.0)), plan="auto", margin=9)
+    below = {1.0: 5.0, 2.0: 2.0}
+
+    def train(trial: Trial) -> Result:
+        accuracy = 95 - below.get(trial.alpha or 0, 0.0)
+        return Result(accuracy=accuracy, largest_scale=3.0, images=images)
+
+    search = Search(strategy, Ledger(strategy.settings()))
+    run_here(search, train)
+    *_, row, _ = (line for line in on_terminal(search).splitlines() if "lr auto" in line)
+    assert ("93.00 ≈" in row, "90.00 ≈" in row) == (marked, False)  # of 100 images: ±4.27 %
+    assert "95.00 free ◂" in row
+
+
 def check(
     search: Search, of_runs: RecipeSearch, folder: Path
 ) -> tuple[Lr, float | None, float | None]:

@@ -216,7 +216,9 @@ def _write_values(
         up = 11 if best and len(slot.values) == 1 else 8
         offset = (aside, -up if under else up)
         colour = ACCENT if best else INK
-        write(ax, bare(y, metric), (x, top), offset=offset, colour=colour, bold=best)
+        level = winner is not None and not best and slot.ties_with(winner)
+        told = f"≈ {bare(y, metric)}" if level else bare(y, metric)
+        write(ax, told, (x, top), offset=offset, colour=colour, bold=best)
 
 
 def _mark_lost(ax: Axes, x: float, slot: Slot) -> None:

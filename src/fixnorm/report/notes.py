@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from fixnorm.report.summary import Announced, Range, Slot, announced, answer, judge, longest
+from fixnorm.report.summary import Announced, Range, Slot, announced, answer, judge, longest, ties
 from fixnorm.report.words import choice, length, metric_name, valued
+from fixnorm.tuning.ties import noise_of
 from fixnorm.tuning.trial import AUTO, StudyRecord
 
 __all__ = ["Note", "notes"]
@@ -40,6 +41,11 @@ def notes(study: StudyRecord) -> tuple[Note, ...]:
 def _edges(study: StudyRecord, best: Slot) -> Iterator[Note]:
     plan, trial = announced(study), best.first
     near = 0.0 if study.method == "fixnorm" else _NEAR
+    others = [slot.first for slot in ties(study)]  # of a tie nobody knows on which side it goes on
+    if any(other.lr != trial.lr or other.weight_decay != trial.weight_decay for other in others):
+        plan = replace(plan, lr=None, weight_decay=None)
+    if any(other.alpha != trial.alpha for other in others):
+        plan = replace(plan, alphas=())
     if plan.lr is not None and trial.lr != AUTO:
         yield from _edge_of_range("learning rate", "lr", trial.lr, plan.lr, near)
     if trial.weight_decay is not None and plan.weight_decay is not None:
@@ -101,7 +107,9 @@ def _spread(study: StudyRecord) -> Iterator[Note]:
     gap = valued(judgement.difference, study.metric)
     other = choice(judgement.runner_up.first)
     error = valued(judgement.error or 0.0, study.metric)
-    if judgement.within is None:
+    if (tie := _tie(study)) is not None:
+        yield tie
+    elif judgement.within is None:
         # The usual case, and no fault of the search: no warning.
         advice = "; several seeds would tell" if study.method == "fixnorm" else ""
         yield _info(
@@ -119,6 +127,23 @@ def _spread(study: StudyRecord) -> Iterator[Note]:
             f"The winner is {gap} ahead of the next best of its length ({other}); the standard"
             f" error of that difference over the seeds is {error}."
         )
+
+
+def _tie(study: StudyRecord) -> Note | None:
+    """What the validation images cannot tell apart."""
+    best, others = answer(study), ties(study)
+    if best is None or not others:
+        return None
+    results = [trial.result for trial in best.trials]
+    noise, images = noise_of(results), {r.images for r in results if r is not None}
+    named = ", ".join(choice(slot.first) for slot in others[:3])
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    verb = "is" if len(others) == 1 else "are"
+    return _info(
+        f"A tie: {named}{more} {verb} as good as the winner as far as"
+        f" {images.pop():,} validation images can tell, ±{valued(noise or 0.0, study.metric)}. In"
+        " tables and figures ≈ marks them."
+    )
 
 
 def _short(study: StudyRecord, best: Slot) -> Iterator[Note]:

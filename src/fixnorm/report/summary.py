@@ -13,11 +13,13 @@ from typing import Any, Literal
 
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.plans import PLANS
+from fixnorm.tuning.ties import level
 from fixnorm.tuning.trial import State, StudyRecord, Trial, mean_of
 
 __all__ = [
     "Announced", "Judgement", "Range", "Slot", "Stage", "Step", "announced", "answer", "best_of",
     "best_study", "cost_to_reach", "judge", "longest", "progress", "rounds_of", "slots_of", "stage",
+    "ties",
 ]  # fmt: skip
 
 Range = tuple[float, float]
@@ -146,6 +148,11 @@ class Slot:
         mean = mean_of(trial.result for trial in self.trials) if self.ended else None
         return None if mean == -math.inf else mean
 
+    def ties_with(self, best: Slot) -> bool:
+        """Whether it is level with the best one, as far as the validation images can tell."""
+        here, there = ([trial.result for trial in slot.trials] for slot in (self, best))
+        return self.ended and best.ended and level(there, here)
+
     @property
     def std(self) -> float | None:
         """The sample standard deviation over the seeds; none of a single one."""
@@ -197,6 +204,21 @@ def answer(study: StudyRecord) -> Slot | None:
         return None
     at = (best.round, best.index)
     return next(slot for slot in slots_of(study) if (slot.first.round, slot.first.index) == at)
+
+
+def ties(study: StudyRecord) -> tuple[Slot, ...]:
+    """Other trainings of the answer's length that are level with it."""
+    best = answer(study)
+    return () if best is None else tuple(s for s in _rivals(study, best) if s.ties_with(best))
+
+
+def _rivals(study: StudyRecord, winner: Slot) -> list[Slot]:
+    """All others of its length; slots that are free by its training are that same training."""
+    return [
+        slot
+        for slot in slots_of(study)
+        if slot.first.fraction == winner.first.fraction and slot.trainings != winner.trainings
+    ]
 
 
 def best_study(studies: Iterable[StudyRecord]) -> StudyRecord | None:
@@ -288,19 +310,11 @@ class Judgement:
 
 
 def judge(study: StudyRecord) -> Judgement | None:
-    """Compare the winner with the runner-up; none where there are not two to compare.
-
-    Slots that are free by the winner's training are that same training, no runners-up.
-    """
+    """Compare the winner with the runner-up; none where there are not two to compare."""
     winner = answer(study)
     if winner is None or winner.mean is None:
         return None
-    others = [
-        slot
-        for slot in slots_of(study)
-        if slot.first.fraction == winner.first.fraction and slot.trainings != winner.trainings
-    ]
-    runner_up = best_of(others)
+    runner_up = best_of(_rivals(study, winner))
     if runner_up is None or runner_up.mean is None:
         return None
     error = None

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from fixnorm.report.summary import answer, cost_to_reach, slots_of, stage
+from fixnorm.report.summary import Slot, answer, cost_to_reach, slots_of, stage
 from fixnorm.report.words import (
     bare,
     choice,
@@ -172,7 +172,7 @@ def slot_table(study: StudyRecord) -> SortedTable | None:
         Column("slot", [Cell(choice(slot.first), _lr(slot.first.lr).key) for slot in slots]),
         _numbers("length", (slot.first.fraction for slot in slots), length),
         Column("seeds", seeds, number=True),
-        _numbers("mean", (slot.mean for slot in slots), told),
+        Column("mean", [_mean(slot, best, told) for slot in slots], number=True),
         _numbers("std", (slot.std for slot in slots), told),
         Column("min … max", ends, number=True),
         Column("state", [_state(slot.state) for slot in slots]),
@@ -227,6 +227,14 @@ def counted(study: StudyRecord) -> str:
 def _numbers(name: str, values: Iterable[float | None], shown: Callable[[float], str]) -> Column:
     cells = [Cell() if value is None else Cell(shown(value), value) for value in values]
     return Column(name, cells, number=True)
+
+
+def _mean(slot: Slot, best: Slot | None, told: Callable[[float], str]) -> Cell:
+    if slot.mean is None:
+        return Cell()
+    level = best is not None and slot.trials != best.trials and slot.ties_with(best)
+    same = level and best is not None and slot.first.fraction == best.first.fraction
+    return Cell(f"≈ {told(slot.mean)}" if same else told(slot.mean), slot.mean)
 
 
 def _lr(lr: Lr) -> Cell:

@@ -296,7 +296,7 @@ class Run:
 
     def _finish(self, diverged: bool) -> dict[str, Any]:
         self.view.stop()
-        outcome = result(self.state, diverged=diverged)
+        outcome = result(self.state, diverged=diverged, val_images=len(self.data.val))
         if self.world.is_first:
             write_json(self.folder.classes, list(self.data.classes))
             self._draw()

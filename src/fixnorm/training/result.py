@@ -32,6 +32,8 @@ class RunEnd(Part):
     seconds: Annotated[Real, Field(ge=0)]
     share: Annotated[Real, Field(ge=0, le=1)] = 1.0
     """Of all steps of the training, those that this run took itself: a branch begins later."""
+    images: Count | None = None
+    """Validation images, where the score is the share of them that is right."""
 
     @model_validator(mode="after")
     def _has_its_score(self) -> Self:
@@ -98,7 +100,7 @@ def read_result(path: Path, kind: type[E], *, advice: str) -> E:
     return read_checked(path, kind, what="the result of a training", advice=advice)
 
 
-def result(state: RunState, *, diverged: bool) -> dict[str, Any]:
+def result(state: RunState, *, diverged: bool, val_images: int) -> dict[str, Any]:
     """The content of the file."""
     recipe, rows, seconds = state.trainee.recipe, state.rows, state.seconds
     passes, scale = state.trainee.passes, state.scale
@@ -110,6 +112,7 @@ def result(state: RunState, *, diverged: bool) -> dict[str, Any]:
         "metric": metric.name,
         metric.name: scores[-1] if scores else None,
         f"best_{metric.name}": max(scores, default=None),
+        "images": val_images if metric.counts else None,
         "detail": dict(state.detail),
         "diverged": diverged,
         "method": recipe.method,

@@ -110,7 +110,12 @@ class Runs(ABC):
             if result.diverged or result.score is None:
                 reason = f"the loss was not finite after epoch {result.epochs:g}"
                 return replace(spent, state="diverged", reason=reason)
-            return replace(spent, accuracy=result.score, largest_scale=result.largest_scale)
+            return replace(
+                spent,
+                accuracy=result.score,
+                largest_scale=result.largest_scale,
+                images=result.images,
+            )
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == _REFUSED:
             said = _last(words, _OURS)

@@ -88,6 +88,7 @@ _OF_ENDED = {
     "reason": _WORDS,
     "seconds": _number(0, 1e9),
     "share": _number(0, 1),
+    "images": _COUNT,
 }
 _LR: Check = f"{_POSITIVE[0]} or {AUTO}", lambda v: v == AUTO or _POSITIVE[1](v)
 _OF_PARAMS = {"lr": _LR, "alpha": _POSITIVE, "weight_decay": _POSITIVE}
@@ -166,10 +167,12 @@ def told_slot(trial: Trial) -> dict[str, Any]:
 
 def told_result(result: Result) -> dict[str, Any]:
     """How it ended, beside its value."""
-    scale = {"state": result.state, "largest_scale": result.largest_scale}
+    told: dict[str, Any] = {"state": result.state, "largest_scale": result.largest_scale}
+    if result.images is not None:
+        told["images"] = result.images
     if result.state == "free":
-        return {**scale, "source": result.source}
-    told = {**scale, "reason": result.reason, "seconds": result.seconds}
+        return {**told, "source": result.source}
+    told |= {"reason": result.reason, "seconds": result.seconds}
     return told if result.share == 1 else {**told, "share": result.share}
 
 

@@ -73,6 +73,8 @@ class Result:
     """When, in seconds since 1970."""
     share: float = 1.0
     """Of its steps, those that it trained itself: a branch takes the others from its trunk."""
+    images: int | None = None
+    """Validation images behind the accuracy, where it is a share of them and they are known."""
 
     @property
     def finite(self) -> bool:

@@ -16,7 +16,8 @@ from rich.text import Text
 from fixnorm.tuning.driver import Watcher
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy
-from fixnorm.tuning.trial import StudyRecord, Trial, mean_of, shown_lr
+from fixnorm.tuning.ties import level
+from fixnorm.tuning.trial import Result, StudyRecord, Trial, mean_of, shown_lr
 
 __all__ = ["LiveView", "SearchView", "found", "rounds_table"]
 
@@ -144,7 +145,10 @@ class SearchView(LiveView):
 
 
 def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> Table:
-    """The rounds of a plan with the accuracy of each slot, as in the paper's Figure 5."""
+    """The rounds of a plan with the accuracy of each slot, as in the paper's Figure 5.
+
+    ``◂`` is the best of a round, ``≈`` what is level with it.
+    """
     strategy, ledger = search.strategy, search.ledger
     assert isinstance(strategy, PlanStrategy)
     running = {trial.key: done for trial, done in (progress or {}).items()}
@@ -153,6 +157,7 @@ def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> 
         tunes = "lr" if round_.kind == "lr" else "alpha"
         names: list[RenderableType] = []
         values: list[Text] = []
+        results: list[list[Result | None]] = []
         winner, best = None, -math.inf
         for place, slot in enumerate(slots):
             tuned = slot.rate if tunes == "lr" else slot.alpha
@@ -160,12 +165,16 @@ def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> 
             keys = [slot.seeded(seed).key for seed in range(strategy.space.seeds)]
             trials = [ledger.trials[key] for key in keys if key in ledger.trials]
             values.append(_cell(trials, running))
-            mean = mean_of(trial.result for trial in trials) if len(trials) == len(keys) else None
+            results.append([ledger.trials[k].result if k in ledger.trials else None for k in keys])
+            mean = mean_of(results[-1])
             if mean is not None and mean > best:
                 winner, best = place, mean
         if winner is not None:
             values[winner].stylize("bold green")
             values[winner].append(" ◂")
+            for place, other in enumerate(results):
+                if place != winner and level(results[winner], other):
+                    values[place].append(" ≈")
         first = slots[0]
         fixed = f"alpha {first.alpha:g}" if tunes == "lr" else f"lr {shown_lr(first.lr)}"
         length = f"{slots[0].fraction:g} T_max, {fixed}"

@@ -138,7 +138,7 @@ class Classification(Task[ClassificationRecipe, Data]):
     recipe_kind = ClassificationRecipe
     estimates = _Estimates
     exports = _Exports
-    metric = Metric("accuracy", "accuracy")
+    metric = Metric("accuracy", "accuracy", counts=True)
 
     def open(
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None

@@ -53,6 +53,8 @@ class Metric(NamedTuple):
     """In files: ``miou``."""
     title: str
     """For people: ``mIoU``."""
+    counts: bool = False
+    """Whether it is the share of images that are right."""
 
     @property
     def label(self) -> str:
