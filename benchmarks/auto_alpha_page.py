@@ -24,7 +24,8 @@ def blocks() -> dict[str, str]:
 
 def table(results: Results) -> str:
     """Every setting in a line: without a cap, the best fixed alpha, and the rules."""
-    rows, behind = [], {rule: [] for rule in _RULES}  # type: dict[str, list[float]]
+    rows: list[tuple[object, ...]] = []
+    behind: dict[str, list[float]] = {rule: [] for rule in _RULES}
     for name in results.settings():
         fixed = {row["side"] for row in results.rows if row["setting"] == name}
         fixed = {side for side in fixed if side.startswith(f"{CHOSEN}-alpha")}
