@@ -1,6 +1,8 @@
 """While a command is loaded: torch alone takes seconds, and gigabytes of address space.
 
-Ctrl-C then ends it at once, as nothing can be lost; memory that does not suffice is one line.
+A command loads what it needs once it knows what it is asked for, so that help and a wrong word are
+answered at once. Ctrl-C ends it at once while it loads, as nothing can be lost; memory that does
+not suffice is one line.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-__all__ = ["started"]
+__all__ = ["loading", "started"]
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -43,11 +47,25 @@ def started() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _start() -> None:
+    if (
+        _is_command()
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):
+        signal.signal(signal.SIGINT, _leave)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """For the imports of what one command needs."""
+    _start()
+    try:
+        yield
+    finally:
+        started()
+
+
 if _is_command():
     sys.excepthook = _no_room
-if (
-    _is_command()
-    and threading.current_thread() is threading.main_thread()
-    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-):
-    signal.signal(signal.SIGINT, _leave)
+_start()

@@ -9,10 +9,8 @@ from torch import nn
 from fixnorm.internals import use_smooth_l1
 from fixnorm.models.registries import need_torchvision
 
-__all__ = ["CLASSIFIER", "create_detector"]
+__all__ = ["create_detector"]
 
-CLASSIFIER = "head.classification_head.cls_logits"
-"""The last conv of the classification subnet: FixNorm's head."""
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101")
 
 
