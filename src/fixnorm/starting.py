@@ -30,12 +30,17 @@ def _is_command() -> bool:
     return module == ["fixnorm"] or os.path.basename((sys.argv or [""])[0]) == "fixnorm"
 
 
-def _no_room(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _lacks_room(error: BaseException) -> bool:
     said = str(error)
     lacking = isinstance(error, MemoryError) or "map segment" in said or "allocate" in said
-    if not lacking or "--debug" in sys.argv:
+    return lacking and "--debug" not in sys.argv
+
+
+def _no_room(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not _lacks_room(error):
         sys.__excepthook__(kind, error, trace)
         return
+    said = str(error)
     line = f"fixnorm: not enough memory to load the command ({said or kind.__name__}): free some,"
     os.write(2, f"{line} or raise the limit (ulimit -v)\n".encode(errors="replace"))
     os._exit(2)
@@ -62,6 +67,10 @@ def loading() -> Iterator[None]:
     _start()
     try:
         yield
+    except Exception as error:
+        if _is_command() and _lacks_room(error):
+            _no_room(type(error), error, error.__traceback__)
+        raise
     finally:
         started()
 
