@@ -17,7 +17,7 @@ from fixnorm import recipes
 from fixnorm.groups import TARGET
 from fixnorm.layers import is_capped, is_scaled
 from fixnorm.methods import MethodName
-from fixnorm.models.facts import CLASSIFIER
+from fixnorm.models.detectors import CLASSIFIER
 from fixnorm.training import Recipe, RunOptions, changed, train
 from fixnorm.training.distributed import World
 from fixnorm.training.export import export

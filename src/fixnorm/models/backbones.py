@@ -11,7 +11,7 @@ from torch import nn
 from fixnorm.models.facts import PRETRAINED
 from fixnorm.models.registries import need_timm, need_torchvision
 
-__all__ = ["backbone_of", "load_backbone"]
+__all__ = ["PRETRAINED", "backbone_of", "load_backbone"]
 
 
 def backbone_of(model: nn.Module) -> nn.Module:

@@ -7,9 +7,10 @@ from typing import Any
 from torch import nn
 
 from fixnorm.internals import use_smooth_l1
+from fixnorm.models.facts import CLASSIFIER
 from fixnorm.models.registries import need_torchvision
 
-__all__ = ["create_detector"]
+__all__ = ["CLASSIFIER", "create_detector"]
 
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101")
 
