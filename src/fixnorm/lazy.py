@@ -32,7 +32,8 @@ def lazy(
             value = getattr(import_module(f"{package}.{places[name]}"), name)
             setattr(sys.modules[package], name, value)  # from now on it is found without this
             return value
-        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+        public = name.isidentifier() and not name.startswith("_")
+        if public and find_spec(f"{package}.{name}") is not None:  # one of its modules
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from fixnorm.starting import loading
+
 if TYPE_CHECKING:
     from fixnorm.tuning.engine import Engine
     from fixnorm.tuning.run import Runs
@@ -162,8 +164,8 @@ class Where:
 
 
 def _gpus() -> int:
-    import torch
-
+    with loading():
+        import torch
     return torch.cuda.device_count()
 
 

@@ -296,8 +296,8 @@ def searched(
 
 def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -> None:
     """What a search would take; nothing is trained."""
-    from fixnorm.tuning.estimate import seconds_of_training
-
+    with loading():
+        from fixnorm.tuning.estimate import seconds_of_training
     trials, cost = strategy.trainings, strategy.cost
     if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
         trials, cost = trials + 1, cost + strategy.space.fractions[0]
