@@ -1,20 +1,14 @@
 """What goes past a layer: it takes the weight without calling the module that owns it.
 
 A scaled layer's weight is a direction, so whoever takes it by itself computes something else, and
-without a word. Two do:
+without a word. Two do: adapters (``adapters.py``), and evaluation by torch's fast paths.
 
-*Evaluation*, by torch's fast paths: in that mode ``nn.TransformerEncoderLayer`` hands the plain
-weights of its linear layers to one kernel. It is seen by running the audit's copy once in that mode
-with every operation watched: a weight that is an operand while none of its owners runs. And it can
-be switched off: the layer takes that path only while it knows its activation by number.
-(``nn.TransformerEncoder`` may go on turning padded inputs into nested tensors, with zeros where the
-padding was: the layers take those one by one as well.)
-
-*Adapters* (PEFT: LoRA and its kin), which compute ``base_layer(x) + Δx`` while they are trained and
-are merged in the end by adding Δ to ``base_layer.weight``. W + Δ would then be normalised. Nothing
-is lost by folding first, as an adapter leaves its base frozen; so a scaled layer refuses to become
-a base. PEFT is not imported for this: every adapter of its kind holds the layer it wraps as
-``base_layer`` and has a ``merge``; torch tells when a module becomes another's part.
+In evaluation mode ``nn.TransformerEncoderLayer`` hands the plain weights of its linear layers to
+one kernel. It is seen by running the audit's copy once in that mode with every operation watched: a
+weight that is an operand while none of its owners runs. And it can be switched off: the layer takes
+that path only while it knows its activation by number. (``nn.TransformerEncoder`` may go on turning
+padded inputs into nested tensors, with zeros where the padding was: the layers take those one by
+one as well.)
 """
 
 from __future__ import annotations
@@ -27,17 +21,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from fixnorm.internals import DispatchMode, is_view, tree_leaves
 from fixnorm.layers import is_scaled
 
 __all__ = [
-    "adapters_of",
     "fast_paths_off",
     "has_fast_path_switch",
     "read_in_eval_outside_owner",
-    "refuse_adapters",
     "restore_fast_paths",
 ]
 
@@ -133,30 +124,3 @@ def _storage(tensor: Tensor) -> int:
     if tensor.is_nested or tensor.layout is not torch.strided:
         return 0
     return tensor.untyped_storage().data_ptr()
-
-
-def refuse_adapters() -> None:
-    """From now on a scaled layer cannot be wrapped by an adapter that would merge into it."""
-    register_module_module_registration_hook(_refuse)
-
-
-def adapters_of(model: nn.Module) -> list[str]:
-    """Names of the adapters that a model has."""
-    return [
-        n
-        for n, m in model.named_modules()
-        if "base_layer" in dict(m.named_children()) and _merges(m)
-    ]
-
-
-def _merges(module: nn.Module) -> bool:
-    return hasattr(type(module), "merge")
-
-
-def _refuse(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
-    if name == "base_layer" and submodule is not None and is_scaled(submodule) and _merges(module):
-        raise ValueError(
-            f"{type(module).__module__}.{type(module).__name__} would merge its adapter into the "
-            f"weight of a {type(submodule).__name__}, which is then normalised: call "
-            "fixnorm.fold(model) first, then add adapters"
-        )

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fixnorm.bypass import adapters_of, fast_paths_off, has_fast_path_switch
+from fixnorm.adapters import adapters_of
+from fixnorm.bypass import fast_paths_off, has_fast_path_switch
 from fixnorm.internals import compiled_from
 from fixnorm.layers import (
     PLAIN,
     can_be_scaled,
-    checked_alpha,
     is_capped,
     is_scaled,
     outputs_of,
     scale_,
 )
-from fixnorm.methods import METHODS, Method, MethodName
+from fixnorm.methods import METHODS, Method, MethodName, checked_alpha
 from fixnorm.norm import frobenius
 from fixnorm.roles import Audit, AuditRow, Sample, audit
 from fixnorm.structure import Matrix, matrices, need_module

@@ -27,13 +27,13 @@ from fixnorm.conversion import forget_conversion
 from fixnorm.internals import metadata_of, set_metadata
 from fixnorm.layers import (
     CAP,
-    checked_alpha,
     folded_weight,
     is_capped,
     is_scaled,
     unscale_,
     whole,
 )
+from fixnorm.methods import checked_alpha
 from fixnorm.norm import local
 from fixnorm.structure import need_module
 

@@ -11,20 +11,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fixnorm.conversion import Conversion, conversion_of
-from fixnorm.methods import METHODS, Method, MethodName, method_named
+from fixnorm.methods import METHODS, Method, MethodName, Scope, method_named
 from fixnorm.roles import Sample, audit
 from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped
 
 __all__ = ["FIXED", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
-
-Scope = Literal["global", "layer"]
 
 TARGET = "fixnorm_target"
 """Key of a fixed group: its target norm, none until ``attach`` has measured it."""

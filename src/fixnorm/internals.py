@@ -1,18 +1,17 @@
 """Names that torch and other libraries keep to themselves, and that are needed here all the same.
 
 A leading underscore promises nothing from one version to the next. So each such name is used in
-this file alone, where there is no public one for what it does, and ``tests/test_internals.py`` goes
-through them: after an upgrade it says which is gone, and what was done with it. Two more are
-overridden in ``layers.py``, as torch's own modules do: ``_save_to_state_dict`` and
-``_load_from_state_dict``.
+this file alone (in ``internals_of_others.py``, if that takes no torch), where there is no public
+one for what it does, and ``tests/test_internals.py`` goes through them: after an upgrade it says
+which is gone, and what was done with it. Two more are overridden in ``layers.py``, as torch's own
+modules do: ``_save_to_state_dict`` and ``_load_from_state_dict``.
 
 Nothing but torch is imported with this file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,10 +37,7 @@ __all__ = [
     "foreach_mul_",
     "foreach_norm",
     "is_view",
-    "lightning_logs_now",
     "metadata_of",
-    "optuna_id",
-    "ray_on_loopback",
     "set_metadata",
     "transposed_padding",
     "tree_leaves",
@@ -150,31 +146,7 @@ def default_store() -> Store:
     return distributed_c10d._get_default_store()
 
 
-@contextmanager
-def ray_on_loopback() -> Iterator[None]:
-    """A Ray that starts here keeps to this machine: its switch for systems without clusters."""
-    from ray._private import ray_constants
-
-    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-# Studies, trainers and models of others
-
-
-def optuna_id(trial: Any) -> int:
-    """The key of an Optuna trial in its storage, by which a process comes back to it."""
-    number: int = trial._trial_id
-    return number
-
-
-def lightning_logs_now(trainer: Any) -> bool:
-    """Whether Lightning's trainer logs at this batch."""
-    return bool(trainer._logger_connector.should_update_logs)
+# Models and counts
 
 
 def use_smooth_l1(retinanet: nn.Module) -> None:

@@ -28,7 +28,9 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from fixnorm.adapters import refuse_adapters
 from fixnorm.internals import convolve, metadata_of, transposed_padding
+from fixnorm.methods import checked_alpha
 from fixnorm.norm import frobenius, is_sharded, joint_norm
 
 __all__ = [
@@ -242,16 +244,6 @@ class FixNormConvTranspose3d(_Capped, WeightNormConvTranspose3d):
     """``WeightNormConvTranspose3d`` with g capped at α√C; ``alpha`` besides its arguments."""
 
 
-def checked_alpha(alpha: float) -> float:
-    """The value as a float; ``inf`` means no cap."""
-    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not number or not alpha > 0:
-        raise ValueError(
-            f"alpha must be a positive number but got {alpha!r}; the paper tries 0.5 to 16"
-        )
-    return float(alpha)
-
-
 _SCALED: dict[type[nn.Module], type[_Scaled]] = {
     nn.Linear: WeightNormLinear,
     nn.Conv1d: WeightNormConv1d,
@@ -323,6 +315,9 @@ def can_be_scaled(layer: nn.Module) -> bool:
 def is_scaled(layer: nn.Module) -> TypeGuard[_Scaled]:
     """Whether the layer is one of the layers of this file."""
     return isinstance(layer, _Scaled)
+
+
+refuse_adapters(is_scaled)
 
 
 def is_capped(layer: nn.Module) -> TypeGuard[_Capped]:

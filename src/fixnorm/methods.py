@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-__all__ = ["METHODS", "Method", "MethodName", "method_named", "under_cap"]
+__all__ = ["METHODS", "Method", "MethodName", "Scope", "checked_alpha", "method_named", "under_cap"]
 
 MethodName = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
+Scope = Literal["global", "layer"]
+"""What has one norm that is kept: all fixed weights together, or each by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,16 @@ def method_named(name: Any) -> Method:
     if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)} but got {name!r}")
     return METHODS[name]
+
+
+def checked_alpha(alpha: float) -> float:
+    """The value as a float; ``inf`` means no cap."""
+    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not number or not alpha > 0:
+        raise ValueError(
+            f"alpha must be a positive number but got {alpha!r}; the paper tries 0.5 to 16"
+        )
+    return float(alpha)
 
 
 _TOUCHING = 1 - 1e-6

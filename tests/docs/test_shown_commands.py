@@ -21,10 +21,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 import fixnorm
-from fixnorm.commands import run, tune
+from fixnorm.commands import run
 from fixnorm.commands.app import app
-from fixnorm.commands.train import configured
+from fixnorm.commands.configured import configured
 from fixnorm.training.tasks import task_of
+from fixnorm.tuning import estimate
 from helpers.dense_sets import make_cityscapes, make_coco
 from helpers.pages import PAGES, README, ROOT, blocks, commands, commands_of
 
@@ -127,7 +128,7 @@ def test_command(
     words: tuple[str, ...], ground: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ground)
-    monkeypatch.setattr(tune, "seconds_of_training", lambda *_, **__: 60.0)
+    monkeypatch.setattr(estimate, "seconds_of_training", lambda *_, **__: 60.0)
     if unfinished(list(words)):
         parsed(list(words))
     else:

@@ -9,10 +9,10 @@ from typing import ClassVar, Self
 import pytest
 
 from fixnorm.evidence.experiment import Claim, DrawnExperiment, Exhibit
-from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS
+from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS, names_of
 from fixnorm.evidence.panels import SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.record import exhibit_of, read_record, record_of, write_exhibit
-from fixnorm.evidence.reproducing import names_of, plan
+from fixnorm.evidence.reproducing import plan
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import IMAGINED, Trainings
 from fixnorm.report.drawing import Drawing

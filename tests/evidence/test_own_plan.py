@@ -10,7 +10,8 @@ import pytest
 
 import fixnorm
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.strategies import Entry, known, run
+from fixnorm.evidence.replay.options import known
+from fixnorm.evidence.replay.strategies import Entry, run
 from fixnorm.report import write_report
 from fixnorm.tuning.plans import PLANS, TITLES, register
 from fixnorm.tuning.storage import Storage

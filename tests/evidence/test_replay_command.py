@@ -12,8 +12,9 @@ import pytest
 
 from fixnorm.commands import run
 from fixnorm.evidence.landscapes import Landscape
+from fixnorm.evidence.replay.options import Options
 from fixnorm.evidence.replay.output import table_of
-from fixnorm.evidence.replay.replays import Options, replay_all
+from fixnorm.evidence.replay.replays import replay_all
 from fixnorm.evidence.replay.strategies import Entry, Step, Trace
 from fixnorm.evidence.replay.summary import Spread, Summary, WorkloadResult, quantile
 

@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 
 from fixnorm.evidence.landscapes import Landscape, NoisyLandscape
+from fixnorm.evidence.replay.options import known, strategies
 from fixnorm.evidence.replay.strategies import (
     Entry,
     Tracker,
     bracket_epochs,
     entries_of,
-    known,
     run,
     run_halving,
     run_plan,
     run_sampler,
     rungs_of,
     space_of,
-    strategies,
 )
 from fixnorm.tuning.plan import PAPER, SearchSpace
 

@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 import pytest
 
-from fixnorm.commands.train import configured
+from fixnorm.commands.configured import configured
 from fixnorm.evidence.experiments import EXPERIMENTS
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.record import record_of, write_landscapes

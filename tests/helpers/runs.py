@@ -354,6 +354,9 @@ def _serve() -> None:
     import torchvision.transforms
 
     import fixnorm.commands
+    import fixnorm.training.export
+    import fixnorm.training.view
+    import fixnorm.tuning.run
 
     del sklearn, timm, torch, torchvision, fixnorm
     signal.signal(signal.SIGCHLD, lambda *_: _report())

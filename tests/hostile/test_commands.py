@@ -109,7 +109,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.delenv("FIXNORM_DATA", raising=False)
     monkeypatch.setattr(estimate, "_MEASURED", 0.0)
-    monkeypatch.setattr("fixnorm.commands.train.run_training", pretend)
+    monkeypatch.setattr("fixnorm.training.train", pretend)
     monkeypatch.setattr("fixnorm.evidence.replay.replays.replay_all", pretend)
     monkeypatch.setattr("fixnorm.commands.reproduce.announce", pretend)
     for name in ("searched", "centred"):

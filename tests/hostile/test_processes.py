@@ -299,7 +299,7 @@ def loads_torch(pid: int) -> bool:
 
 
 def test_ctrl_c_while_torch_is_loaded() -> None:
-    process = started("--help")
+    process = started("audit", "resnet8")
     while not loads_torch(process.pid):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -308,7 +308,7 @@ def test_ctrl_c_while_torch_is_loaded() -> None:
 
 
 def test_no_room_to_load_torch(tmp_path: Path) -> None:
-    process = started("--help", preexec_fn=limited(resource.RLIMIT_AS, 1_000_000_000))
+    process = started("audit", "resnet8", preexec_fn=limited(resource.RLIMIT_AS, 1_000_000_000))
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2, said
     assert said.startswith("fixnorm: not enough memory to load the command (")
@@ -325,7 +325,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_replays_leave_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
-    words = ("--strategies", "tpe", "--replays", "5000", "--workers", "2")
+    words = ("--strategies", "gp", "--replays", "5000", "--workers", "2")
     process = started("replay", LANDSCAPE, *words, cwd=tmp_path)
     while len(found := children(process.pid)) < 2 or not all(map(loads_torch, found)):
         assert process.poll() is None, process.communicate()[0]

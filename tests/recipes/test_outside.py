@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixnorm import recipes
-from fixnorm.training import changed, tasks
+from fixnorm.training import changed, kinds, tasks
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.recipe import differences
 from fixnorm.training.tasks import (
@@ -113,7 +113,7 @@ def parity(method):
 
 @pytest.fixture(autouse=True)
 def _no_task_stays_known() -> Iterator[None]:
-    known = [(names, set(names)) for names in (tasks._TASKS, tasks.METRICS)]
+    known = [(names, set(names)) for names in (tasks._TASKS, kinds._KINDS, kinds.METRICS)]
     yield
     for names, before in known:
         for name in names.keys() - before:

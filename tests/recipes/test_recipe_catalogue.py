@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import get_args
 
 import pytest
@@ -10,7 +11,8 @@ from fixnorm import recipes
 from fixnorm.data.transforms import policy
 from fixnorm.methods import MethodName
 from fixnorm.recipes import cost
-from fixnorm.training.tasks import recipe_from_dict
+from fixnorm.recipes.costs import COSTS, Cost
+from fixnorm.training.tasks import estimates_of, recipe_from_dict
 
 METHODS = get_args(MethodName)
 # What a method may change; the rest of a recipe is the same training.
@@ -63,6 +65,15 @@ def test_digits_is_embedded_and_grey() -> None:
     assert (recipe.model, recipe.data, recipe.image_size) == ("digits-resnet", "digits", 8)
     assert not recipe.flip  # a mirrored 2 is no 2
     assert cost(recipe).params == 77_754
+
+
+def test_the_stored_costs_are_those_of_the_models() -> None:
+    counted = {}
+    for name in recipes.names():
+        recipe = recipes.get(name)
+        size = estimates_of(recipe).expected().size[1:]
+        counted[name] = Cost(size, *astuple(cost(recipe)))
+    assert counted == COSTS
 
 
 def test_cost_follows_classes_and_channels() -> None:

@@ -10,7 +10,7 @@ import pytest
 from test_bad_input import images, train
 
 from fixnorm.system import words
-from fixnorm.training.distributed import launched, speaks
+from fixnorm.system.launched import launched, speaks
 from helpers.runs import Nursery, nursery, ranks
 
 __all__ = ["images", "nursery"]  # fixtures, which pytest looks up by name

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fixnorm.commands.train import configured
+from fixnorm.commands.configured import configured
 from fixnorm.system import process
 from fixnorm.tuning import ray_engine
 from fixnorm.tuning.driver import drive

@@ -12,8 +12,8 @@ import fixnorm
 from fixnorm import starting
 from fixnorm.commands import audit, export, fold, recipes, replay, report, reproduce, train, tune
 from fixnorm.system.interrupt import Interrupted
+from fixnorm.system.launched import speaks, was_said
 from fixnorm.system.words import hush, lost, mistake, say
-from fixnorm.training.distributed import speaks, was_said
 
 app = typer.Typer(
     name="fixnorm",

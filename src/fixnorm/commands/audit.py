@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import torch
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from fixnorm.models import create
-from fixnorm.roles import audit as measure
+from fixnorm.commands.waiting import waiting
+from fixnorm.starting import loading
 from fixnorm.system import brief
 from fixnorm.system.machine import memory_for
 
@@ -33,9 +30,14 @@ def audit(
 
     Example: fixnorm audit timm/resnet50d
     """
-    network = create(model)
     shape = None if size is None else _parsed(size)
-    with Console(stderr=True).status(f"measuring {escape(model)}"), memory_for(size=size):
+    with loading():
+        import torch
+
+        from fixnorm.models import create
+        from fixnorm.roles import audit as measure
+    network = create(model)
+    with waiting(f"measuring {model}"), memory_for(size=size):
         found = measure(network, None if shape is None else torch.randn(4, *shape))
     print(json.dumps({"model": model} | found.to_dict()) if as_json else found)
 

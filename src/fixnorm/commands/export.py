@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from fixnorm.commands.train import configured
+from fixnorm.commands.configured import configured
+from fixnorm.commands.waiting import waiting
+from fixnorm.starting import loading
 
 
 def export(
@@ -33,12 +33,14 @@ def export(
 
     Example: fixnorm export runs/resnet50d --out resnet50d.safetensors --onnx
     """
-    # Here, so that the other commands start without what only this one needs.
-    from fixnorm.training.export import export as write
+    from fixnorm.training.folder import RunFolder
 
     if recipe is not None:
         configured(recipe, None, [])  # the task is known once its package is imported
-    with Console(stderr=True).status(escape(f"exporting {run}")):
+    RunFolder(run).finished_recipe()  # a folder that is refused is refused at once
+    with loading():
+        from fixnorm.training.export import export as write
+    with waiting(f"exporting {run}"):
         exported = write(run, out=out, onnx=onnx, force=force)
     print(f"{exported.weights}  {exported.weights.stat().st_size / 1e6:.1f} MB")
     if exported.onnx is not None:

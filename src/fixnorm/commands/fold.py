@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from fixnorm.layers import checked_alpha
+from fixnorm.commands.waiting import waiting
+from fixnorm.methods import checked_alpha
+from fixnorm.starting import loading
 
 _NAMED = 4
 """So many layers are named, more are counted."""
@@ -46,11 +46,14 @@ def fold(
 
     Example: fixnorm fold model_best.pth.tar plain.pth
     """
-    # Here, so that the other commands start without what only this one needs.
-    from fixnorm.training.folded_files import fold_file
+    from fixnorm.training.folded_places import check_places
 
-    with Console(stderr=True).status(escape(f"folding {source}")):
-        done = fold_file(source, out, alpha=_parsed(alpha), heads=tuple(head or ()), force=force)
+    largest = _parsed(alpha)
+    check_places(source, out, force=force)
+    with loading():
+        from fixnorm.training.folded_files import fold_file
+    with waiting(f"folding {source}"):
+        done = fold_file(source, out, alpha=largest, heads=tuple(head or ()), force=force)
     for part in done.parts:
         names = [
             f"{n or 'the layer'} (cut at {cap:g})" if n in part.cut else n or "the layer"

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
-import torch
 import typer
+
+from fixnorm.starting import loading
 
 if TYPE_CHECKING:
     from fixnorm.tuning.engine import Engine
@@ -147,8 +148,7 @@ class Where:
         """Trainings side by side on this machine."""
         from fixnorm.tuning.local_engine import default_workers
 
-        gpus = torch.cuda.device_count()
-        return self.workers or default_workers(gpus=gpus, processes=self.nproc_per_trial)
+        return self.workers or default_workers(gpus=_gpus(), processes=self.nproc_per_trial)
 
     def new_engine(self, runs: Runs) -> Engine:
         # Here, as a training must not wait for what only a search needs.
@@ -160,7 +160,13 @@ class Where:
             )
         from fixnorm.tuning.local_engine import LocalEngine
 
-        return LocalEngine(runs, workers=self.at_a_time, gpus=torch.cuda.device_count())
+        return LocalEngine(runs, workers=self.at_a_time, gpus=_gpus())
+
+
+def _gpus() -> int:
+    with loading():
+        import torch
+    return torch.cuda.device_count()
 
 
 def check_where(context: typer.Context) -> None:

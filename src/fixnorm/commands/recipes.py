@@ -7,12 +7,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-
-from fixnorm import recipes as catalogue
-from fixnorm.recipes import cost
-from fixnorm.training.tasks import estimates_of, task_of
 
 
 def recipes(
@@ -22,8 +16,9 @@ def recipes(
 
     Example: fixnorm recipes, then fixnorm train digits --out runs/digits
     """
-    with Console(stderr=True).status("counting parameters and multiply-adds"):
-        rows = [_row(name, group) for group, names in catalogue.groups().items() for name in names]
+    from fixnorm.recipes import groups
+
+    rows = [_row(name, group) for group, names in groups().items() for name in names]
     if as_json:
         print(json.dumps(rows, indent=2))
     else:
@@ -31,19 +26,22 @@ def recipes(
 
 
 def _row(name: str, group: str) -> dict[str, Any]:
-    recipe, reference = catalogue.get(name), catalogue.get(name, "weight-decay")
-    counts = cost(recipe)
+    from fixnorm.recipes import get
+    from fixnorm.recipes.costs import COSTS
+    from fixnorm.training.kinds import metric_of
+
+    recipe, reference, cost = get(name), get(name, "weight-decay"), COSTS[name]
     return {
         "name": name,
         "group": group,
         "model": recipe.model,
         "data": recipe.data,
         "task": recipe.task,
-        "metric": task_of(recipe).metric.title,
-        "image_size": list(estimates_of(recipe).expected().size[1:]),
-        "params": counts.params,
-        "macs": counts.conv_macs,  # as the paper counts: without the head
-        "macs_with_head": counts.macs,
+        "metric": metric_of(recipe).title,
+        "image_size": list(cost.size),
+        "params": cost.params,
+        "macs": cost.conv_macs,  # as the paper counts: without the head
+        "macs_with_head": cost.macs,
         "length": recipe.length,
         "unit": recipe.unit,
         "batch_size": recipe.batch_size,
@@ -57,6 +55,9 @@ def _row(name: str, group: str) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDE)  # a pipe or a file has no width: cut nothing

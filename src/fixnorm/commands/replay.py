@@ -10,16 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from fixnorm.commands.options import same_fields, takes
+from fixnorm.starting import loading
 
 if TYPE_CHECKING:
     from fixnorm.evidence.replay.strategies import Entry
@@ -84,16 +77,18 @@ def replay(wanted: Wanted) -> None:
 
     Example: fixnorm replay results/landscapes --strategies paper,unimodal --replays 1000
     """
-    # Here, as other commands must not wait for Optuna.
-    from fixnorm.evidence.replay.output import check_place, content, table_of, write_replay
-    from fixnorm.evidence.replay.replays import Options, read_landscapes, replay_all, workloads_of
-    from fixnorm.report.tables import wide_console
+    from fixnorm.evidence.landscapes import read_landscapes
+    from fixnorm.evidence.replay.options import Options
 
     named = wanted.strategies
     names = None if named is None else tuple(named.replace(",", " ").split())
     options = same_fields(Options, wanted, strategies=names)
-    check_place(wanted.out)
     found = read_landscapes(wanted.landscapes or [_RECORDED])
+    with loading():  # Optuna, and what draws
+        from fixnorm.evidence.replay.output import check_place, content, table_of, write_replay
+        from fixnorm.evidence.replay.replays import replay_all, workloads_of
+        from fixnorm.report.tables import wide_console
+    check_place(wanted.out)
     entries = [e for _, entries in workloads_of(found, options).values() for e in entries]
     with ReplayView(entries, wanted.replays) as view:
         results = replay_all(found, options, workers=wanted.workers, progress=view.done)
@@ -112,6 +107,15 @@ class ReplayView:
     """A bar for each strategy on a terminal; elsewhere a line when one is done."""
 
     def __init__(self, entries: Sequence[Entry], replays: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
         console = Console(stderr=True, highlight=False)
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from fixnorm.commands.options import Where, check_where, refuse, takes
+from fixnorm.commands.waiting import waiting
+from fixnorm.starting import loading
 
 if TYPE_CHECKING:
     from fixnorm.evidence.scales import Scale
@@ -79,13 +80,18 @@ def reproduce(wanted: Wanted) -> None:
 
     From what is stored: fixnorm reproduce fig2 --from results/reproduce/fig2.json
     """
-    from fixnorm.evidence import reproducing  # other commands must not wait for it
-    from fixnorm.evidence.record import check_places
+    from fixnorm.evidence.experiments import names_of
+    from fixnorm.evidence.scale_names import check_scale
 
-    names, scale = reproducing.names_of(wanted.names), reproducing.scale_of(wanted.scale)
-    folder = wanted.folder
+    names, folder = names_of(wanted.names), wanted.folder
+    check_scale(wanted.scale)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give another --out")
+    with loading():
+        from fixnorm.evidence import reproducing
+        from fixnorm.evidence.record import check_places
+        from fixnorm.evidence.scales import scale_of
+    scale = scale_of(wanted.scale)
     if wanted.stored is not None:
         tell(reproducing.draw_again(wanted.stored, names, folder), wanted)
         return
@@ -133,7 +139,7 @@ def announce(planned: dict[str, list[Training]], scale: Scale, wanted: Wanted) -
     from fixnorm.report.tables import wide_console
 
     counter, shared = Counter(measure=scale.name == "small"), together(planned)
-    with Console(stderr=True).status("counting the operations of each network"):
+    with waiting("counting the operations of each network"):
         costs = {name: counter.cost(trainings) for name, trainings in planned.items()}
         costs |= {"together": counter.cost(shared)} if len(planned) > 1 else {}
     if wanted.as_json:

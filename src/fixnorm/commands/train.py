@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fixnorm import recipes
+from fixnorm.commands.configured import configured
 from fixnorm.commands.options import numbers, same_fields, takes
-from fixnorm.methods import method_named
+from fixnorm.starting import loading
+from fixnorm.system.launched import speaks
 from fixnorm.system.run_paths import RunPaths
-from fixnorm.training import Recipe, RunOptions, changed
-from fixnorm.training import train as run_training
-from fixnorm.training.distributed import speaks
-from fixnorm.training.recipe import parsed_settings
-from fixnorm.training.tasks import METRICS
-from fixnorm.training.view import ProgressView
+
+if TYPE_CHECKING:
+    from fixnorm.training.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +85,11 @@ def train(wanted: Wanted) -> None:
     recipe = configured(wanted.recipe, wanted.method, wanted.settings or [])
     folder = wanted.out or Path("runs") / f"{recipe.name}-{recipe.method}-{recipe.seed}"
     branches = () if wanted.branches is None else numbers("branches", wanted.branches)
+    check_places(recipe, folder, wanted.data)
+    with loading():
+        from fixnorm.training import RunOptions
+        from fixnorm.training import train as run_training
+        from fixnorm.training.view import ProgressView
     options = same_fields(RunOptions, wanted, branches=branches)
     result = run_training(
         recipe, data=wanted.data, out=folder, options=options, view=ProgressView()
@@ -99,27 +100,20 @@ def train(wanted: Wanted) -> None:
         raise typer.Exit(1)
 
 
-def configured(name: str, method: str | None, settings: list[str]) -> Recipe:
-    """The named recipe for a method, with some fields changed."""
-    if ":" in name:
-        found_here()
-    changes: dict[str, Any] = dict(parsed_settings(type(recipes.get(name)), settings))
-    if method is not None and "method" in changes:
-        raise ValueError(f"--method {method} and --set method={changes['method']}: give one")
-    method = changes.pop("method", method)
-    named = None if method is None else method_named(method).name
-    return changed(recipes.get(name, named), **changes)
+def check_places(recipe: Recipe, folder: Path, data: Path | None) -> None:
+    """Refuse folders that the training would refuse, before torch is loaded for it."""
+    from fixnorm.training.folder import RunFolder
 
-
-def found_here() -> None:
-    """Let packages of the current folder be found, as ``python -m`` does for the trials."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    run = RunFolder(folder)
+    run.check(recipe)
+    if run.finished() is None:
+        recipe.check_data(data)
 
 
 def summary(result: dict[str, Any], folder: Path) -> str:
     """What the run found, in a few lines."""
+    from fixnorm.training.kinds import METRICS
+
     metric = result["metric"]
     score, best = result[metric], result[f"best_{metric}"]
     numbers = f"lr {result['lr']}" if result["lr"] == "auto" else f"lr {result['lr']:g}"

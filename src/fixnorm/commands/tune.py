@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 
+from fixnorm.commands.configured import configured
 from fixnorm.commands.options import (
     PANEL,
     Where,
@@ -23,30 +23,19 @@ from fixnorm.commands.options import (
     same_fields,
     takes,
 )
-from fixnorm.commands.train import configured
+from fixnorm.starting import loading
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.run_paths import RunPaths
-from fixnorm.training.folder import write_json
-from fixnorm.training.recipe import Recipe, changed
-from fixnorm.training.tasks import task_of
 from fixnorm.tuning.driver import drive
 from fixnorm.tuning.engine import Engine
-from fixnorm.tuning.estimate import (
-    decay_slope,
-    equivalent_lr,
-    probe,
-    range_around,
-    seconds_of_training,
-    train_probe,
-)
 from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.plans import PLANS, Plan, plan_of
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
 from fixnorm.tuning.trial import AUTO
 from fixnorm.tuning.unimodal import MARGIN
-from fixnorm.tuning.view import SearchView, found, rounds_table
 
 if TYPE_CHECKING:
+    from fixnorm.training.recipe import Recipe
     from fixnorm.tuning.run import RecipeSearch, TrialRuns
 
 T = TypeVar("T")
@@ -188,10 +177,6 @@ def tune(wanted: Wanted) -> None:
 
     Example: fixnorm tune cifar10-small --data cifar10
     """
-    # Here, as a training must not wait for Optuna.
-    from fixnorm.tuning.run import RecipeSearch, TrialRuns
-    from fixnorm.tuning.storage import Storage
-
     if wanted.method not in _METHODS:
         raise ValueError(f"method must be {' or '.join(_METHODS)} but got {wanted.method!r}")
     trains = None if wanted.method == "fixnorm" else "weight-decay"
@@ -200,6 +185,11 @@ def tune(wanted: Wanted) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give another --out")
     strategy = strategy_of(wanted, recipe)
+    if not wanted.dry_run:
+        recipe.check_data(wanted.data)
+    with loading():  # Optuna
+        from fixnorm.tuning.run import RecipeSearch, TrialRuns
+        from fixnorm.tuning.storage import Storage
     runs = TrialRuns(
         recipe=recipe,
         settings=tuple(wanted.settings or ()),
@@ -213,6 +203,8 @@ def tune(wanted: Wanted) -> None:
         announce(strategy, recipe, wanted, wanted.where.at_a_time)
         return
     check_folder(folder)
+    with loading():  # torch
+        from fixnorm.training.tasks import task_of
     task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
 
     def new_engine() -> Engine:
@@ -240,7 +232,8 @@ def check_folder(folder: Path) -> None:
 
 def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
     """The search that the options describe, on the recipe's own range unless they give one."""
-    from fixnorm.tuning.run import whole_lengths
+    from fixnorm.training.recipe import changed
+    from fixnorm.tuning.lengths import whole_lengths
 
     low, high = recipe.lr_range
     lr_min, lr_max = _or(wanted.lr_min, low), _or(wanted.lr_max, high)
@@ -293,10 +286,14 @@ def searched(
     search: RecipeSearch, folder: Path, new_engine: Callable[[], Engine]
 ) -> dict[str, Any]:
     """Run the search, write its result and report, and say what was found."""
-    from fixnorm.report import write_report  # drawing is slow to load
+    from rich.console import Console
+
+    from fixnorm.report import write_report
     from fixnorm.report.notes import notes
+    from fixnorm.training.folder import write_json
     from fixnorm.tuning.run import result
     from fixnorm.tuning.study import read_studies
+    from fixnorm.tuning.view import SearchView, found, rounds_table
 
     with ExitStack() as stack:
         engine = new_engine()  # first: one that is refused leaves no study behind
@@ -334,6 +331,8 @@ def searched(
 
 def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -> None:
     """What a search would take; nothing is trained."""
+    with loading():
+        from fixnorm.tuning.estimate import seconds_of_training
     trials, cost = strategy.trainings, strategy.cost
     if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
         trials, cost = trials + 1, cost + strategy.space.fractions[0]
@@ -355,6 +354,16 @@ def centred(
     strategy: PlanStrategy, setting: tuple[float, float], runs: TrialRuns, engine: Engine
 ) -> PlanStrategy:
     """The strategy with an lr range around what the weight-decay recipe (lr, λ) amounts to."""
+    from rich.console import Console
+
+    from fixnorm.tuning.estimate import (
+        decay_slope,
+        equivalent_lr,
+        probe,
+        range_around,
+        train_probe,
+    )
+
     lr, weight_decay = setting
     if not all(math.isfinite(number) and number > 0 for number in setting):
         raise ValueError(

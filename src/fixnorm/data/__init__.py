@@ -15,7 +15,11 @@ A batch depends on (seed, epoch, position) alone: it has the same bits for any n
 ranks, after any resume, and whether the images live in memory or stream from disk.
 """
 
-try:
+from typing import TYPE_CHECKING, Any
+
+from fixnorm.lazy import lazy
+
+if TYPE_CHECKING:
     from fixnorm.data.classification import Data, count_training_images, open_data
     from fixnorm.data.coco import GroundTruth, Skipped
     from fixnorm.data.detection import (
@@ -37,12 +41,6 @@ try:
         SegmentationSettings,
     )
     from fixnorm.data.split import Batch, OpenSet, Progress
-except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "PIL", "torchvision"):
-        raise
-    from fixnorm.system.extras import missing
-
-    raise missing("fixnorm.data", error, "train") from error
 
 __all__ = [
     "IGNORED",
@@ -70,3 +68,31 @@ __all__ = [
     "open_detection",
     "open_segmentation",
 ]
+
+if not TYPE_CHECKING:
+    _get, __dir__ = lazy(
+        __name__,
+        {
+            "classification": "Data count_training_images open_data",
+            "coco": "GroundTruth Skipped",
+            "detection": "DetectionBatch DetectionData Result Target open_detection",
+            "errors": "DataError",
+            "segmentation": "IGNORED SegmentationData open_segmentation",
+            "settings": (
+                "ClassificationFields DataSettings DenseFields DenseSettings DetectionSettings "
+                "SegmentationFields SegmentationSettings"
+            ),
+            "split": "Batch OpenSet Progress",
+        },
+    )
+
+    def __getattr__(name: str) -> Any:
+        """Images need more than torch."""
+        try:
+            return _get(name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("numpy", "PIL", "torchvision"):
+                raise
+            from fixnorm.system.extras import missing
+
+            raise missing("fixnorm.data", error, "train") from error

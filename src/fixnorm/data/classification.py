@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fixnorm.data.crops import draws_per_sample
-from fixnorm.data.errors import BrokenImageError, DataError, check_folder, check_some_left
+from fixnorm.data.errors import BrokenImageError, DataError, check_root, check_some_left
 from fixnorm.data.folder import open_folder
 from fixnorm.data.images import Images, Normalize, Source, read_headers, to_pixels
 from fixnorm.data.memory import MemoryLoader, MixedSizesError, decode_all
@@ -113,17 +113,11 @@ def _listed(name: str, root: Path | None, settings: DataSettings) -> tuple[Sourc
 
 
 def _find_source(name: str, root: Path | None) -> Source:
-    if name == "digits":
-        if root is not None:
-            raise DataError(f"digits is embedded and takes no folder but got {root}: leave it out")
-        return open_digits()
-    if name not in _ROOTED:
+    if name != "digits" and name not in _ROOTED:
         hint = did_you_mean(name, ["digits", *_ROOTED], otherwise="take one of")
         raise DataError(f"no data set is called {name!r}: {hint}")
-    if root is None:
-        raise DataError(f"{name} needs a folder: give the one that holds its files")
-    check_folder(root, name)
-    return _ROOTED[name](root)
+    check_root(root, name)
+    return open_digits() if root is None else _ROOTED[name](root)
 
 
 def _cut(source: Source, settings: DataSettings, where: str) -> Source:

@@ -25,7 +25,7 @@ from fixnorm.data.coco import (
 )
 from fixnorm.data.crops import LEAST_DRAWS, flips
 from fixnorm.data.dense import DenseImages, place
-from fixnorm.data.errors import DataError, check_folder
+from fixnorm.data.errors import DataError, check_root
 from fixnorm.data.images import to_pixels
 from fixnorm.data.settings import DetectionSettings
 from fixnorm.data.split import OpenSet, Progress
@@ -217,7 +217,7 @@ def open_detection(
     of no area or outside their image, images without boxes. Boxes are clipped to their image.
     Validation keeps all images, and `ground_truth` all annotations.
     """
-    check_folder(root, "COCO")
+    check_root(root, "coco")
     (train_file, train_folder), (val_file, val_folder) = (
         _read_file(root, split) for split in ("train", "val")
     )

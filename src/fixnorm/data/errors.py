@@ -18,11 +18,20 @@ def broken(path: Path, reason: str) -> BrokenImageError:
     )
 
 
-def check_folder(root: Path, name: str) -> None:
-    """`root`, which is to hold the set of that name, must be a folder."""
-    if not root.is_dir():
+_TITLES = {"coco": "COCO", "cityscapes": "Cityscapes"}
+
+
+def check_root(root: Path | None, name: str) -> None:
+    """`root` is to hold the set of that name: it must be a folder, and none for the digits."""
+    if name == "digits":
+        if root is not None:
+            raise DataError(f"digits is embedded and takes no folder but got {root}: leave it out")
+    elif root is None:
+        raise DataError(f"{name} needs a folder: give the one that holds its files")
+    elif not root.is_dir():
         what = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"data folder {root} {what}: give the folder that holds the {name} files")
+        title = _TITLES.get(name, name)
+        raise DataError(f"data folder {root} {what}: give the folder that holds the {title} files")
 
 
 def check_some_left(n: int, kind: str, where: str) -> None:

@@ -14,7 +14,7 @@ from torchvision.datasets import Cityscapes
 
 from fixnorm.data.crops import LEAST_DRAWS, scaled_crop
 from fixnorm.data.dense import DenseImages, place
-from fixnorm.data.errors import BrokenImageError, DataError, broken, check_folder
+from fixnorm.data.errors import BrokenImageError, DataError, broken, check_root
 from fixnorm.data.folder import entries_of, is_folder
 from fixnorm.data.images import Normalize, PathTable, read_image, read_indices, read_size
 from fixnorm.data.settings import SegmentationSettings
@@ -209,7 +209,7 @@ def open_segmentation(
     these but a missing split are left out and listed in `broken`, as `open_data` does it.
     Validation batches hold neighbours of one size: where sizes differ they are smaller.
     """
-    check_folder(root, "Cityscapes")
+    check_root(root, "cityscapes")
     train = _list_split(root, "train", limit=settings.train_images)
     val = _list_split(root, "val", limit=settings.val_images)
     placed = place(train, val, settings=settings, where=str(root), progress=progress)

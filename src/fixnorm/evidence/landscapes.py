@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from fixnorm.system import regular
 from fixnorm.training.bounded import Fraction, Loose, Name, Positive
 from fixnorm.training.checked import Part, read_checked
 
@@ -26,6 +27,7 @@ __all__ = [
     "Peak",
     "Point",
     "Recorded",
+    "read_landscapes",
 ]
 
 AXES = {"alpha": "lr × alpha", "weight_decay": "lr × weight decay"}
@@ -190,6 +192,18 @@ class Landscape:
             corner.weight * self.means[fraction, corner.level, corner.lr].accuracy
             for corner in self.corners(lr, level, fraction=fraction)
         )
+
+
+def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
+    """From JSON files, and from all JSON files of folders."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(filter(regular, path.rglob("*.json"))) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(
+            f"no landscape in {', '.join(map(str, paths))}: give the JSON file of a recording"
+        )
+    return [Landscape.read(file) for file in files]
 
 
 def _axis(file: Path, points: Sequence[Point]) -> str:

@@ -6,7 +6,7 @@ Trainings are runs in folders; experiments that need some say which, and go on w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,12 +27,11 @@ from fixnorm.evidence.record import (
     write_exhibit,
     write_landscapes,
 )
-from fixnorm.evidence.scales import SCALES, Scale
+from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings, read_found
 from fixnorm.system import brief
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.lock import owned_folder
-from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.recipe import Recipe
 from fixnorm.tuning.driver import drive
 from fixnorm.tuning.engine import Engine, Refused
@@ -40,10 +39,8 @@ from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 from fixnorm.tuning.view import LiveView
 
-__all__ = ["draw_again", "names_of", "plan", "reproduce", "scale_of", "together"]
+__all__ = ["draw_again", "plan", "reproduce", "together"]
 
-_SAME = {"fig5": "table1"}
-"""Drawn from the same trainings."""
 Over = Callable[[str, Experiment, Mapping[Training, Found]], None]
 """Told the name of an experiment that is over, its outcome and the trainings that it rests on."""
 
@@ -53,25 +50,6 @@ def plan(name: str, scale: Scale) -> list[Training]:
     trainings = Trainings(lambda _: IMAGINED, dry=True)
     trainings.attempt(EXPERIMENTS[name].at(scale))
     return list(trainings.used)
-
-
-def names_of(given: Iterable[str]) -> list[str]:
-    """The experiments that are meant, each once."""
-    given = list(given)
-    if "all" in given:
-        return list(EXPERIMENTS)
-    names = [_SAME.get(name, name) for name in given]
-    for name in names:
-        if name not in EXPERIMENTS:
-            known = [*EXPERIMENTS, *_SAME, "all"]
-            raise ValueError(f"no experiment {name!r}; {did_you_mean(name, known)}")
-    return list(dict.fromkeys(names))
-
-
-def scale_of(name: str) -> Scale:
-    if name not in SCALES:
-        raise ValueError(f"scale must be {' or '.join(SCALES)} but got {name!r}")
-    return SCALES[name]
 
 
 def reproduce(

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import cast
 
 from fixnorm import recipes
+from fixnorm.evidence.scale_names import ScaleName, check_scale
 from fixnorm.evidence.trainings import Training, Value
 from fixnorm.methods import MethodName
+from fixnorm.training.kinds import Metric, metric_of
 from fixnorm.training.recipe import Recipe, changed
-from fixnorm.training.tasks import Metric, task_of
+from fixnorm.tuning.lengths import length_of
 from fixnorm.tuning.plan import PAPER, SearchSpace
-from fixnorm.tuning.run import length_of
 
-__all__ = ["PAPER_SCALE", "SCALES", "SMALL", "Ranges", "Scale", "ScaleName", "Workload"]
-
-ScaleName = Literal["small", "paper"]
+__all__ = ["PAPER_SCALE", "SCALES", "SMALL", "Ranges", "Scale", "Workload", "scale_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ class Workload:
     @property
     def metric(self) -> Metric:
         """What it is judged by."""
-        return task_of(self.recipe_for("fixnorm")).metric
+        return metric_of(self.recipe_for("fixnorm"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +159,9 @@ PAPER_SCALE = Scale(
 )
 
 SCALES: dict[ScaleName, Scale] = {"small": SMALL, "paper": PAPER_SCALE}
+
+
+def scale_of(name: str) -> Scale:
+    """The scale of that name."""
+    check_scale(name)
+    return SCALES[cast(ScaleName, name)]

@@ -16,8 +16,7 @@ import optuna
 from fixnorm.evidence.experiment import NotNegative, Scores
 from fixnorm.evidence.scales import Ranges, Scale, Workload
 from fixnorm.evidence.trainings import Training, Trainings, Value
-from fixnorm.groups import Scope
-from fixnorm.methods import MethodName
+from fixnorm.methods import MethodName, Scope
 from fixnorm.training.bounded import Fraction, Name, Percent, Positive
 from fixnorm.training.checked import Part
 from fixnorm.tuning.search import Ledger, Search

@@ -12,7 +12,7 @@ from fixnorm.folding import folded_state_dicts, refuse_untying
 from fixnorm.groups import TARGET
 from fixnorm.hook import Handle, attach, check_auto
 from fixnorm.integrations import given_handle, scalars
-from fixnorm.internals import lightning_logs_now
+from fixnorm.internals_of_others import lightning_logs_now
 from fixnorm.system.extras import missing
 
 try:

@@ -32,10 +32,16 @@ Registries: `timm/NAME` is any timm model, `torchvision/NAME` any torchvision cl
 The CIFAR ResNets and `digits-resnet` need torch alone; the others need the `train` extra.
 """
 
-from fixnorm.models.counts import Counts, count
-from fixnorm.models.factory import create, names
-from fixnorm.models.features import HeadInput, features_and_logits, find_head
-from fixnorm.models.options import input_size
+from typing import TYPE_CHECKING
+
+from fixnorm.lazy import lazy
+
+if TYPE_CHECKING:
+    from fixnorm.models.counts import count
+    from fixnorm.models.factory import create, names
+    from fixnorm.models.facts import Counts
+    from fixnorm.models.features import HeadInput, features_and_logits, find_head
+    from fixnorm.models.options import input_size
 
 __all__ = [
     "Counts",
@@ -47,3 +53,15 @@ __all__ = [
     "input_size",
     "names",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "counts": "count",
+            "facts": "Counts",
+            "factory": "create names",
+            "features": "HeadInput features_and_logits find_head",
+            "options": "input_size",
+        },
+    )

@@ -8,12 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from fixnorm.models.facts import PRETRAINED
 from fixnorm.models.registries import need_timm, need_torchvision
 
 __all__ = ["PRETRAINED", "backbone_of", "load_backbone"]
-
-PRETRAINED = "pretrained"
-"""In place of a file: the weights that timm or torchvision download."""
 
 
 def backbone_of(model: nn.Module) -> nn.Module:

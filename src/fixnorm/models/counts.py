@@ -2,24 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fixnorm.internals import flops_of_convolutions
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What one image costs."""
-
-    params: int
-    conv_macs: int
-    """Multiply-adds of all convolutions; timm's squeeze-and-excitation layers are 1×1 ones."""
-    macs: int
-    """Multiply-adds of all convolutions and matrix products: also the head and attention."""
+from fixnorm.models.facts import Counts
 
 
 def count(model: nn.Module, input_size: tuple[int, int, int]) -> Counts:

@@ -7,12 +7,11 @@ from typing import Any
 from torch import nn
 
 from fixnorm.internals import use_smooth_l1
+from fixnorm.models.facts import CLASSIFIER
 from fixnorm.models.registries import need_torchvision
 
 __all__ = ["CLASSIFIER", "create_detector"]
 
-CLASSIFIER = "head.classification_head.cls_logits"
-"""The last conv of the classification subnet: FixNorm's head."""
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101")
 
 

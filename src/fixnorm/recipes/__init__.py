@@ -9,6 +9,15 @@ A recipe is a function of the method that returns a complete frozen configuratio
 :mod:`fixnorm.recipes.imagenet` and :mod:`fixnorm.recipes.small` hold the functions.
 """
 
-from fixnorm.recipes.catalogue import cost, get, groups, names
+from typing import TYPE_CHECKING
+
+from fixnorm.lazy import lazy
+from fixnorm.recipes.catalogue import get, groups, names
+
+if TYPE_CHECKING:
+    from fixnorm.recipes.counting import cost
 
 __all__ = ["cost", "get", "groups", "names"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__, {"counting": "cost"})

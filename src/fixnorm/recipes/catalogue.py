@@ -1,14 +1,10 @@
-"""Recipes by name, and what their models cost."""
+"""Recipes by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-
-import torch
 
 from fixnorm.methods import MethodName, method_named
-from fixnorm.models import Counts, count
 from fixnorm.recipes.dense import APPENDIX, DENSE_SMALL
 from fixnorm.recipes.imagenet import SECTION_2, TABLE_2
 from fixnorm.recipes.outside import from_outside
@@ -16,9 +12,8 @@ from fixnorm.recipes.small import SMALL
 from fixnorm.system import brief
 from fixnorm.system.nearest import nearest_are
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks import Logits, estimates_of, exports_of, task_of
 
-__all__ = ["cost", "get", "groups", "names"]
+__all__ = ["get", "groups", "names"]
 
 _GROUPS: dict[str, tuple[Callable[[MethodName], Recipe], ...]] = {
     "Table 2": TABLE_2,
@@ -53,16 +48,3 @@ def get(name: str, method: MethodName | None = None) -> Recipe:
         hint = nearest_are(name, names(), otherwise=f"one of {', '.join(names())}")
         raise ValueError(f"unknown recipe {name!r}: {hint}")
     return row(method_named(method or "fixnorm").name)
-
-
-@cache
-def cost(recipe: Recipe) -> Counts:
-    """Parameters, and multiply-adds of one image of the recipe's size, without any arithmetic.
-
-    An image folder of which all classes are taken counts with ImageNet's. A detector's numbers
-    are those of its layers: boxes are sorted out by comparisons.
-    """
-    _, classes, size = estimates_of(recipe).expected()
-    with torch.device("meta"):
-        network = task_of(recipe).network(classes, size[0])
-    return count(Logits(network, exports_of(recipe)), size)

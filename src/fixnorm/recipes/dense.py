@@ -17,7 +17,7 @@ is meant for pretrained backbones.
 from __future__ import annotations
 
 from fixnorm.methods import MethodName
-from fixnorm.models.backbones import PRETRAINED
+from fixnorm.models.facts import PRETRAINED
 from fixnorm.recipes.methods import Baseline, by_method
 from fixnorm.training import DetectionRecipe, SegmentationRecipe, changed
 

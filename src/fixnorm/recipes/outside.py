@@ -16,7 +16,6 @@ from fixnorm.system import brief
 from fixnorm.system.nearest import nearest
 from fixnorm.training.checked import fault
 from fixnorm.training.recipe import ORIGIN, Recipe, changed
-from fixnorm.training.tasks import task_of
 
 __all__ = ["from_outside"]
 
@@ -44,6 +43,8 @@ def from_outside(name: str) -> Callable[[MethodName], Recipe]:
             raise ValueError(f"{name} returned {brief(made)} for method {method}: no recipe")
         if made.method != method:
             raise ValueError(f"{name} returned a recipe of {made.method} for method {method}")
+        from fixnorm.training.tasks import task_of  # here: recipes of this package need no torch
+
         task_of(made)
         return changed(made, origin=name)
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from fixnorm.internals import default_store
 from fixnorm.system.interrupt import Interrupted
+from fixnorm.system.launched import SAID, launched, mark_said
 from fixnorm.system.leash import hold
 from fixnorm.system.words import mistake, say
 
-__all__ = ["World", "launched", "speaks", "was_said", "world"]
+__all__ = ["World", "world"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,43 +76,11 @@ class World:
             dist.barrier()
 
 
-_LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What a launcher sets; one of them alone is a stray."""
-_SAID = "fixnorm_said"
-
-
-def launched() -> tuple[int, int] | None:
-    """This process's rank among how many, if a launcher started it."""
-    if any(name not in os.environ for name in _LAUNCHED):
-        return None
-    rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
-    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
-        raise ValueError(
-            f"RANK must be a number less than WORLD_SIZE but they are {rank!r} and {size!r}: start"
-            f" many processes by torchrun, or unset {', '.join(_LAUNCHED)}"
-        )
-    return int(rank), int(size)
-
-
-def speaks() -> bool:
-    """Whether this process says what all of them meet."""
-    try:
-        place = launched()
-    except ValueError:
-        return True
-    return place is None or place[0] == 0
-
-
-def was_said(error: BaseException) -> bool:
-    """Whether the process that met the error, or the first of those, has said what it was."""
-    return getattr(error, _SAID, False)
-
-
 def _told(error: Exception, rank: int) -> None:
     """Say what went wrong, here or on the process that met it first; all others follow from it."""
     try:
         store = default_store()
-        first = store.add(_SAID, 1) == 1
+        first = store.add(SAID, 1) == 1
     except (RuntimeError, ValueError):  # it is gone with the first process, which has spoken
         first = rank == 0
     message = mistake(error)
@@ -119,7 +88,7 @@ def _told(error: Exception, rank: int) -> None:
         return  # a mistake of ours: the traceback says it
     if first and message is not None:
         say(message)
-    setattr(error, _SAID, True)
+    mark_said(error)
 
 
 @contextmanager

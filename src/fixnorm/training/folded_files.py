@@ -26,12 +26,10 @@ from torch import Tensor
 from fixnorm.folding import above_caps, caps_of, fold_with, saved_caps, scaled_layers
 from fixnorm.system import write_atomically
 from fixnorm.system.run_paths import RunPaths
+from fixnorm.training.folded_places import FORMATS, SAFETENSORS, check_places
 
 __all__ = ["FoldedFile", "FoldedPart", "fold_file"]
 
-SAFETENSORS = ".safetensors"
-TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
-_FORMATS = (SAFETENSORS, *TORCH)
 _MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
 """Where transformers keeps the weights in a model's folder."""
 _RESUME = re.compile("optimizer|scheduler|scaler|trainer_state|rng_state")
@@ -76,13 +74,13 @@ def fold_file(
         heads: as there.
         force: replace what is there.
     """
-    _check_places(source, out, force=force)
+    check_places(source, out, force=force)
     weights = _model_file(source) if source.is_dir() else source
     content, metadata = _read(weights)
     done = FoldedFile(out)
     content = _without_resume(content, done)
     content = _fold_all(weights, content, done, alpha=alpha, heads=heads)
-    if source.is_dir() and out.suffix not in _FORMATS:
+    if source.is_dir() and out.suffix not in FORMATS:
         _copy_rest(source, weights, done)
         done.path = out / weights.name
     done.path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,20 +92,6 @@ def fold_file(
         with write_atomically(done.path) as file:
             torch.save(content, file)
     return done
-
-
-def _check_places(source: Path, out: Path, *, force: bool) -> None:
-    if not source.exists():
-        raise ValueError(f"there is no {source}: give a checkpoint, or a folder of transformers")
-    if source.resolve() == out.resolve():
-        raise ValueError(f"{out} is the checkpoint itself, which can resume: give another place")
-    if not source.is_dir() and out.suffix not in _FORMATS:
-        raise ValueError(f"OUT must end in one of {', '.join(_FORMATS)} but got {out}")
-    if out.is_dir() and (not source.is_dir() or out.suffix in _FORMATS):
-        raise ValueError(f"{out} is a folder: give a file")
-    there = any(out.iterdir()) if out.is_dir() else out.exists()
-    if there and not force:
-        raise ValueError(f"{out} exists already: replace it with --force or give another place")
 
 
 def _model_file(folder: Path) -> Path:
@@ -255,7 +239,7 @@ def _copy_rest(folder: Path, weights: Path, done: FoldedFile) -> None:
     for file in sorted(folder.iterdir()):
         if file == weights or not file.is_file():
             continue
-        if file.suffix in _FORMATS or _is_for_resume(file.name):
+        if file.suffix in FORMATS or _is_for_resume(file.name):
             done.left_out.append(file.name)
         else:
             shutil.copyfile(file, done.path / file.name)

@@ -19,9 +19,9 @@ from fixnorm.system.files import PART
 from fixnorm.system.lock import LOCK, owned_folder
 from fixnorm.system.run_paths import RunPaths
 from fixnorm.training.checked import Unreadable, read_checked
+from fixnorm.training.kinds import recipe_from_dict
 from fixnorm.training.recipe import Recipe, differences
 from fixnorm.training.result import E, RunResult, read_result
-from fixnorm.training.tasks import recipe_from_dict
 
 __all__ = ["RunFolder", "read_table", "write_json"]
 
@@ -89,6 +89,16 @@ class RunFolder(RunPaths):
             return recipe_from_dict(values)
         except ValueError as error:
             raise ValueError(f"{self.recipe} is not a recipe of this version: {error}") from None
+
+    def finished_recipe(self) -> Recipe:
+        """Of a run that has ended and left its weights."""
+        recipe = self.read_recipe()
+        if not lexists(self.weights):
+            raise ValueError(
+                f"{self.path} is not finished, it has no {self.weights.name}: give the same "
+                "fixnorm train command again, it resumes"
+            )
+        return recipe
 
     def class_names(self, classes: int) -> tuple[str, ...] | None:
         """Of so many classes, where the run has written them."""

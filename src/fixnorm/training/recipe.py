@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fixnorm.groups import Scope
-from fixnorm.methods import METHODS, MethodName
+from fixnorm.methods import METHODS, MethodName, Scope
 from fixnorm.system import brief
 from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.bounded import Slug
@@ -152,6 +152,9 @@ class Recipe(BaseModel, ABC, frozen=True):
     @abstractmethod
     def timetable(self, steps_per_epoch: int) -> Timetable:
         """The lengths in steps."""
+
+    def check_data(self, root: Path | None) -> None:
+        """Refuse a folder of images that opening it would refuse at first sight."""
 
     def shared_with(self, settings: type) -> dict[str, Any]:
         """The fields that a dataclass has by the same name, for a package that knows no recipe."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import platform
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-import torch
 from pydantic import ConfigDict, Field, model_validator
 
 from fixnorm.system import brief
 from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Positive, Real
 from fixnorm.training.checked import Part, read_checked
-from fixnorm.training.resume import RunState
-from fixnorm.training.tasks import METRICS
+from fixnorm.training.kinds import METRICS
+
+if TYPE_CHECKING:
+    from fixnorm.training.resume import RunState
 
 __all__ = ["RunEnd", "RunResult", "read_result", "result"]
 
@@ -129,7 +130,7 @@ def result(state: RunState, *, diverged: bool, val_images: int) -> dict[str, Any
         "seconds": round(seconds, 3),
         "images_per_second": round(images / seconds, 1) if seconds else None,
         "processes": passes.world.size,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "device": _device(),
         "versions": versions(),
         "commit": commit(),
         "recipe": recipe.to_dict(),
@@ -141,5 +142,9 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def _processor() -> str:
+def _device() -> str:
+    import torch  # here, as those who read results need none
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
     return f"{platform.machine()}, {torch.get_num_threads()} thread(s)"

@@ -23,9 +23,9 @@ from fixnorm.methods import METHODS
 from fixnorm.roles import audit
 from fixnorm.system.nearest import nearest
 from fixnorm.training.distributed import World
+from fixnorm.training.kinds.dense import DenseRecipe
 from fixnorm.training.recipe import Recipe
 from fixnorm.training.tasks import Part, Task, task_of
-from fixnorm.training.tasks.dense import DenseRecipe
 from fixnorm.training.tasks.task import Head
 
 __all__ = ["Passes", "Trainee", "build", "make_optimizer"]

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fixnorm.training.tasks import Metric
+from fixnorm.training.kinds import Metric
 
 __all__ = ["ProgressView", "Scalars", "View"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from os.path import lexists
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,12 +174,7 @@ def rebuild(run: Path) -> nn.Module:
 def open_run(run: Path) -> FinishedRun:
     """Read a finished run's folder; what is missing or wrong is named in one line."""
     folder = RunFolder(Path(run))
-    recipe = folder.read_recipe()
-    if not lexists(folder.weights):
-        raise ValueError(
-            f"{run} is not finished, it has no {folder.weights.name}: give the same "
-            "fixnorm train command again, it resumes"
-        )
+    recipe = folder.finished_recipe()
     header, heads, state = _read(folder.weights)
     classes = int(header.classes)
     return FinishedRun(

@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from fixnorm.internals import ray_on_loopback
+from fixnorm.internals_of_others import ray_on_loopback
 from fixnorm.system import lock, process
 from fixnorm.system.extras import needs
 from fixnorm.training.folder import RunFolder

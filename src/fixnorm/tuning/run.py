@@ -21,10 +21,11 @@ from fixnorm.system.versions import commit, versions
 from fixnorm.training.bounded import Count, Name, Real
 from fixnorm.training.checked import Part, read_checked
 from fixnorm.training.folder import RunFolder
+from fixnorm.training.kinds import Metric, metric_of
 from fixnorm.training.recipe import Recipe, changed, differences
 from fixnorm.training.result import RunEnd
-from fixnorm.training.tasks import Metric, task_of
 from fixnorm.tuning.engine import Died, Refused, Unfinished
+from fixnorm.tuning.lengths import length_of
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import Strategy
@@ -36,9 +37,7 @@ __all__ = [
     "Runs",
     "TrialRuns",
     "check_place",
-    "length_of",
     "result",
-    "whole_lengths",
 ]
 
 _DIVERGED, _REFUSED = 1, 2
@@ -218,18 +217,6 @@ def _tuned(trial: Trial) -> dict[str, Any]:
     return {key: value for key, value in tuned.items() if value is not None}
 
 
-def length_of(recipe: Recipe, fraction: float) -> int:
-    """Epochs or iterations of a training of some fraction of T_max, at least one."""
-    return max(round(fraction * recipe.length), 1)
-
-
-def whole_lengths(recipe: Recipe, fractions: tuple[float, ...]) -> tuple[float, ...]:
-    """Fractions of T_max as trainings can have them, so that the cost is what is spent."""
-    if not all(0 < fraction <= 1 for fraction in fractions):
-        return fractions  # for the search space to refuse
-    return tuple(length_of(recipe, fraction) / recipe.length for fraction in fractions)
-
-
 # -- a search of them -----------------------------------------------------------------------------
 
 
@@ -251,7 +238,7 @@ class RecipeSearch:
 
     @property
     def metric(self) -> Metric:
-        return task_of(self.runs.recipe).metric
+        return metric_of(self.runs.recipe)
 
     def settings(self) -> dict[str, Any]:
         """All that the search depends on: a study of others is not continued."""

@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from fixnorm.system import kind_of, regular
 from fixnorm.system.extras import needs
 from fixnorm.system.lock import InUse, held
+from fixnorm.tuning.place import database_of
 
 __all__ = ["Storage"]
 
@@ -41,7 +42,7 @@ class Storage:
     @classmethod
     def in_folder(cls, folder: Path) -> Storage:
         """The SQLite file of a study's folder, whatever characters its name has."""
-        path = folder / "study.db"
+        path = database_of(folder)
         # As a URI: in a plain path Optuna takes braces, and the URL question marks, for its own.
         name = "file:" + urllib.parse.quote(os.fsencode(path.absolute()))
         url = sqlalchemy.URL.create("sqlite", database=name, query={"uri": "true"})
@@ -85,10 +86,6 @@ class Storage:
         if parsed.get_backend_name() != "sqlite":
             return None
         return Path(parsed.database or "")
-
-    def exists(self) -> bool:
-        """Whether there is something to read."""
-        return self.file is None or self.file.exists()
 
     def check(self) -> None:
         """Refuse a file that is something else; changes nothing."""

@@ -20,9 +20,10 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
-from fixnorm.internals import optuna_id
+from fixnorm.internals_of_others import optuna_id
 from fixnorm.system import brief, printable
 from fixnorm.system.lock import InUse, this_process
+from fixnorm.tuning.place import check_there
 from fixnorm.tuning.search import Ledger
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.stored import (
@@ -222,8 +223,8 @@ class Study(Ledger):
 
 def read_studies(storage: Storage, out: Path) -> list[StudyRecord]:
     """All searches under ``out``, whoever owns them; changes nothing."""
-    if not storage.exists():
-        raise ValueError(f"{storage.shown} does not exist: no search has been run there")
+    if storage.file is not None:
+        check_there(storage.file)
     if not storage.whole():
         raise ValueError(f"{storage.shown} has no tables yet: no search has been run there")
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -20,7 +20,7 @@ from fixnorm.evidence.scales import Ranges, Scale
 from fixnorm.evidence.searches import Winner, tuned_fixnorm, tuned_weight_decay
 from fixnorm.evidence.step_cost import StepCosts, step_costs
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.groups import Scope
+from fixnorm.methods import Scope
 from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.style import SERIES

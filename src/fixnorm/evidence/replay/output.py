@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 
 from fixnorm.evidence.landscapes import AXES, Landscape
 from fixnorm.evidence.panels import name_rows, write_beside
-from fixnorm.evidence.replay.replays import Options
-from fixnorm.evidence.replay.strategies import strategies
+from fixnorm.evidence.replay.options import Options, strategies
 from fixnorm.evidence.replay.summary import NEAR, Moment, Summary, WorkloadResult
 from fixnorm.report.drawing import Drawing, Panel, png
 from fixnorm.report.statistics import Mean

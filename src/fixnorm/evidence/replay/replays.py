@@ -4,70 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 
-import torch
-
-from fixnorm.evidence.landscapes import AXES, NOISES, Landscape
+from fixnorm.evidence.landscapes import AXES, Landscape
+from fixnorm.evidence.replay.options import Options, known, strategies
 from fixnorm.evidence.replay.strategies import (
     Entry,
     Trace,
     entries_of,
-    known,
     run,
-    strategies,
 )
 from fixnorm.evidence.replay.summary import Summary, WorkloadResult
-from fixnorm.system import regular
-from fixnorm.system.numbers import check_whole
 from fixnorm.system.pool import LeashedPool
 
-__all__ = ["Options", "Progress", "read_landscapes", "replay_all", "workloads_of"]
+__all__ = ["Progress", "replay_all", "workloads_of"]
 
 _CHUNK = 5
 """Replays that a process does at a time."""
 
 Progress = Callable[[Entry, int], None]
 """Told after so many replays of an entry."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the replays depend on, beside the landscapes."""
-
-    strategies: tuple[str, ...] | None = None
-    """By name; all that fit where none are given."""
-    replays: int = 200
-    seed: int = 0
-    budget: int = 25
-    """Of all but the plans, in T_max."""
-    noise: str = "full"
-    both: bool = False
-    """Whether the samplers and successive halving run on lr × alpha, too."""
-
-    def __post_init__(self) -> None:
-        check_whole("replays", self.replays, least=1, most=1_000_000)
-        check_whole("seed", self.seed, least=0, most=2**32 - 1)
-        check_whole("budget", self.budget, least=1, most=10_000)
-        if self.noise not in NOISES:
-            raise ValueError(f"noise must be {' or '.join(NOISES)} but got {self.noise!r}")
-        if self.strategies is not None and not known(self.strategies):
-            raise ValueError(f"--strategies names none: give some of {', '.join(strategies())}")
-
-
-def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
-    """From JSON files, and from all JSON files of folders."""
-    files: list[Path] = []
-    for path in paths:
-        files += sorted(filter(regular, path.rglob("*.json"))) if path.is_dir() else [path]
-    if not files:
-        raise ValueError(
-            f"no landscape in {', '.join(map(str, paths))}: give the JSON file of a recording"
-        )
-    return [Landscape.read(file) for file in files]
 
 
 def workloads_of(
@@ -106,7 +62,7 @@ def replay_all(
     workloads = workloads_of(landscapes, options)
     entries = [entry for _, fitting in workloads.values() for entry in fitting]
     found: list[dict[int, Trace]] = [{} for _ in entries]
-    with _one_thread():
+    with _one_thread() if _uses_torch(entries) else nullcontext():
         for place, replays, traces in _replayed(entries, options, workers):
             found[place] |= dict(zip(replays, traces, strict=True))
             progress(entries[place], len(replays))
@@ -134,7 +90,7 @@ def _replayed(
         for place, replays in chunks:
             yield place, replays, _traces(entries[place], replays, options)
         return
-    pool = LeashedPool(workers, begin=partial(torch.set_num_threads, 1))
+    pool = LeashedPool(workers, begin=_set_one_thread if _uses_torch(entries) else None)
     try:
         jobs = {
             pool.submit(_traces, entries[place], replays, options): (place, replays)
@@ -151,11 +107,24 @@ def _traces(entry: Entry, replays: range, options: Options) -> list[Trace]:
     return [run(entry, replay=replay, noise=options.noise, **given) for replay in replays]
 
 
+def _uses_torch(entries: Sequence[Entry]) -> bool:
+    """Optuna's Gaussian processes do; nothing else here needs what takes seconds to load."""
+    return any(entry.strategy == "gp" for entry in entries)
+
+
+def _set_one_thread() -> None:
+    """The matrices of a Gaussian process are too small for more."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The matrices of a Gaussian process are too small for more."""
+    import torch
+
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    _set_one_thread()
     try:
         yield
     finally:

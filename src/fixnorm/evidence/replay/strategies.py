@@ -1,4 +1,4 @@
-"""The strategies by name, on which landscape each can run, and what each answers on its way."""
+"""On which landscape each strategy can run, and what each answers on its way."""
 
 from __future__ import annotations
 
@@ -12,26 +12,15 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from fixnorm.evidence.landscapes import AXES, Landscape, NoisyLandscape
-from fixnorm.system.nearest import did_you_mean
+from fixnorm.evidence.replay.options import HALVING, strategies
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.plans import PLANS, SAMPLERS, TITLES
+from fixnorm.tuning.plans import PLANS, SAMPLERS
 from fixnorm.tuning.search import Ledger, Search, run_here
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy
 from fixnorm.tuning.study import Study
 from fixnorm.tuning.trial import Result, Trial
 
-__all__ = ["HALVING", "Entry", "Step", "Trace", "entries_of", "known", "run", "strategies"]
-
-HALVING = "successive-halving"
-
-
-def strategies() -> dict[str, str]:
-    """Names, and what people call them.
-
-    A plan whose lr follows from gradients is none of them: a landscape has no gradients.
-    """
-    replayed = {n: t for n, t in TITLES.items() if n not in PLANS or PLANS[n].searches_lr}
-    return {**replayed, HALVING: "successive halving"}
+__all__ = ["Entry", "Step", "Trace", "entries_of", "run"]
 
 
 @dataclass(frozen=True)
@@ -44,21 +33,6 @@ class Entry:
     @property
     def title(self) -> str:
         return f"{strategies()[self.strategy]}, {AXES[self.landscape.axis]}"
-
-
-def known(names: Sequence[str]) -> tuple[str, ...]:
-    """The names in the order of :func:`strategies`, each once; an error if one is none."""
-    there = strategies()
-    for name in names:
-        if name in PLANS and name not in there:
-            raise ValueError(
-                f"plan {name} cannot be replayed: its lr follows from gradients, which no landscape"
-                " has; leave it out"
-            )
-        if name not in there:
-            hint = did_you_mean(name, there, otherwise="known are")
-            raise ValueError(f"unknown strategy {name!r}: {hint}")
-    return tuple(name for name in there if name in names)
 
 
 def entries_of(

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from fixnorm.evidence.landscapes import Landscape
-from fixnorm.evidence.replay.strategies import Entry, Trace, strategies
+from fixnorm.evidence.replay.options import strategies
+from fixnorm.evidence.replay.strategies import Entry, Trace
 from fixnorm.report.statistics import Mean, paired
 from fixnorm.tuning.plans import PLANS
 

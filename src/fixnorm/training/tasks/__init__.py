@@ -3,15 +3,24 @@
 from typing import Any, TypeVar
 
 from fixnorm.system import brief
+from fixnorm.training.kinds import (
+    METRICS,
+    ClassificationRecipe,
+    DetectionRecipe,
+    Metric,
+    SegmentationRecipe,
+    add_kind,
+    check_task,
+    recipe_from_dict,
+)
 from fixnorm.training.recipe import Recipe
-from fixnorm.training.tasks.classification import Classification, ClassificationRecipe
-from fixnorm.training.tasks.detection import Detection, DetectionRecipe
-from fixnorm.training.tasks.segmentation import Segmentation, SegmentationRecipe
+from fixnorm.training.tasks.classification import Classification
+from fixnorm.training.tasks.detection import Detection
+from fixnorm.training.tasks.segmentation import Segmentation
 from fixnorm.training.tasks.task import (
     Estimates,
     Exports,
     Logits,
-    Metric,
     Part,
     Score,
     Scorer,
@@ -37,19 +46,16 @@ __all__ = [
 ]
 
 _TASKS: dict[str, type[Task[Any, Any]]] = {}
-METRICS: dict[str, Metric] = {}
-"""By the name that files have."""
 
 T = TypeVar("T", bound=type[Task[Any, Any]])
 
 
 def register(task: T) -> T:
     """Make a task known by the ``task`` of its recipes; a decorator for those of other packages."""
-    name, metric = task.recipe_kind.model_fields["task"].default, task.metric
+    name = task.recipe_kind.model_fields["task"].default
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"{task.__name__}: its recipe needs a task, a name, but has {brief(name)}")
-    if METRICS.setdefault(metric.name, metric) != metric:
-        raise ValueError(f"metric {metric.name!r} has the title {METRICS[metric.name].title!r}")
+    add_kind(name, task.recipe_kind, task.metric)
     if str(_TASKS.setdefault(name, task)) != str(task):  # the same again, of a module run twice
         raise ValueError(f"task {name!r} is {_TASKS[name].__name__} already: give another name")
     return task
@@ -61,13 +67,13 @@ for known in (Classification, Segmentation, Detection):
 
 def task_of(recipe: Recipe) -> Task[Any, Any]:
     """What the recipe trains."""
-    task: Task[Any, Any] = _known(recipe.task)(recipe)
+    task: Task[Any, Any] = _TASKS[check_task(recipe.task)](recipe)
     return task
 
 
 def estimates_of(recipe: Recipe) -> Estimates[Any]:
     """What is known of the recipe's training without its data."""
-    estimates = _known(recipe.task).estimates
+    estimates = _TASKS[check_task(recipe.task)].estimates
     if estimates is None:
         raise ValueError(f"task {recipe.task!r} says nothing of its data: it cannot be estimated")
     return estimates(recipe)
@@ -75,21 +81,7 @@ def estimates_of(recipe: Recipe) -> Estimates[Any]:
 
 def exports_of(recipe: Recipe) -> Exports[Any]:
     """How the recipe's model is given away."""
-    exports = _known(recipe.task).exports
+    exports = _TASKS[check_task(recipe.task)].exports
     if exports is None:
         raise ValueError(f"task {recipe.task!r} does not say how its models are exported")
     return exports(recipe)
-
-
-def recipe_from_dict(values: dict[str, Any]) -> Recipe:
-    """The recipe of :meth:`Recipe.to_dict`; a wrong field is one line."""
-    task = values.get("task", "classification")
-    return _known(task, values.get("origin")).recipe_kind.validated(values)
-
-
-def _known(name: object, origin: object = None) -> type[Task[Any, Any]]:
-    if isinstance(name, str) and name in _TASKS:
-        return _TASKS[name]
-    given = brief(name, plain=True)
-    hint = f"; give {brief(origin, plain=True)}, which made it, as --recipe" if origin else ""
-    raise ValueError(f"task: one of {', '.join(_TASKS)} but got {given}{hint}")

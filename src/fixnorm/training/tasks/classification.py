@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fixnorm.data import (
-    ClassificationFields,
-    Data,
-    DataSettings,
-    Progress,
-    count_training_images,
-    open_data,
-)
+from fixnorm.data import Data, Progress, count_training_images, open_data
 from fixnorm.models import create
 from fixnorm.training.distributed import World
-from fixnorm.training.recipe import EpochRecipe
+from fixnorm.training.kinds import METRICS
+from fixnorm.training.kinds.classification import ClassificationRecipe, DataName
 from fixnorm.training.tasks.task import (
     Estimates,
     Expected,
     Exports,
     Head,
     HeadRisk,
-    Metric,
     Part,
     Risk,
     Score,
@@ -36,9 +28,7 @@ from fixnorm.training.tasks.task import (
     by_channel,
 )
 
-__all__ = ["Classification", "ClassificationRecipe"]
-
-DataName = Literal["digits", "imagefolder", "cifar10", "fashion-mnist"]
+__all__ = ["Classification"]
 
 _SETS: dict[DataName, tuple[int, int]] = {
     "digits": (1_437, 10),
@@ -47,29 +37,6 @@ _SETS: dict[DataName, tuple[int, int]] = {
     "fashion-mnist": (60_000, 10),
 }
 """Training images and classes of the sets as they are given away."""
-
-
-class ClassificationRecipe(ClassificationFields, EpochRecipe, frozen=True):
-    """A complete training of a classifier."""
-
-    task: Literal["classification"] = "classification"
-    """``model`` is a name of :func:`fixnorm.models.create`."""
-    drop_path: float = Field(default=0.0, ge=0, lt=1)
-    """Stochastic depth: the rate of the last block."""
-    drop: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout before the head."""
-
-    data: DataName
-
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _images_can_be_made(self) -> Self:
-        self.data_settings()
-        return self
-
-    def data_settings(self, *, skip_broken: bool = False) -> DataSettings:
-        return DataSettings(**self.shared_with(DataSettings), skip_broken=skip_broken)
 
 
 class Accuracy(Scorer):
@@ -138,7 +105,7 @@ class Classification(Task[ClassificationRecipe, Data]):
     recipe_kind = ClassificationRecipe
     estimates = _Estimates
     exports = _Exports
-    metric = Metric("accuracy", "accuracy", counts=True)
+    metric = METRICS["accuracy"]
 
     def open(
         self, root: Path | None, *, skip_broken: bool = False, progress: Progress | None = None

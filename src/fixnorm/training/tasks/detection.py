@@ -6,40 +6,39 @@ import colorsys
 import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from PIL.Image import Image
-from pydantic import Field
 from torch import Tensor, nn
 
 from fixnorm.data import (
     DetectionBatch,
     DetectionData,
-    DetectionSettings,
     GroundTruth,
     Result,
     Target,
     open_detection,
 )
-from fixnorm.models.detectors import CLASSIFIER, create_detector
+from fixnorm.models.detectors import create_detector
 from fixnorm.roles import Sample
 from fixnorm.training.distributed import World
-from fixnorm.training.tasks.dense import DenseRecipe, DenseTask, enlargement, patches, side_by_side
+from fixnorm.training.kinds import METRICS
+from fixnorm.training.kinds.detection import DetectionRecipe
+from fixnorm.training.tasks.dense import DenseTask, enlargement, patches, side_by_side
 from fixnorm.training.tasks.task import (
     Estimates,
     Expected,
     Exports,
     Head,
-    Metric,
     Part,
     Risk,
     Score,
     Scorer,
 )
 
-__all__ = ["Detection", "DetectionRecipe"]
+__all__ = ["Detection"]
 
 _AUDITED = 96
 """Side of the images that the audit tries: what a layer depends on does not depend on it."""
@@ -47,31 +46,6 @@ _AUDITED = 96
 
 _SHOWN = 0.3
 """Score from which on a box is drawn, unless even the best one is below: then that one."""
-
-
-class DetectionRecipe(DenseRecipe, frozen=True):
-    """A complete training of a detector."""
-
-    task: Literal["detection"] = "detection"
-    """``model`` is a name of :func:`fixnorm.models.detectors.create_detector`."""
-    head: str | None = CLASSIFIER
-    """The classification subnet's last conv; the boxes' is a regressor and has no cap."""
-    width: int = Field(default=256, ge=1)
-    """Channels of the feature pyramid and of both subnets."""
-    smallest_anchor: int = Field(default=32, ge=2)
-    """Side of the anchors on the finest map, in pixels of the resized image."""
-    he_subnets: bool = False
-    """He's initialisation of the subnets, for trainings from random weights."""
-    frozen_norms: bool = False
-    """Batch norms that keep their pretrained statistics. A conv before one is not scale-invariant:
-    ``convert`` weight-normalises it."""
-
-    data: Literal["coco"] = "coco"
-    short_side: int = 800
-    max_side: int = 1333
-
-    def data_settings(self, *, skip_broken: bool = False) -> DetectionSettings:
-        return DetectionSettings(**self.shared_with(DetectionSettings), skip_broken=skip_broken)
 
 
 class AveragePrecision(Scorer):
@@ -235,7 +209,7 @@ class Detection(DenseTask[DetectionRecipe, DetectionData]):
     exports = _Exports
     opener = staticmethod(open_detection)
     package = "faster_coco_eval"
-    metric = Metric("ap", "AP")
+    metric = METRICS["ap"]
     normalises_always = True  # the paper does so "for all the models"
 
     def network(self, classes: int, channels: int) -> nn.Module:

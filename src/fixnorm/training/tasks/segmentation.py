@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from PIL.Image import Image
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fixnorm.data import (
-    IGNORED,
-    SegmentationData,
-    SegmentationFields,
-    SegmentationSettings,
-    open_segmentation,
-)
+from fixnorm.data import IGNORED, SegmentationData, open_segmentation
 from fixnorm.models.segmenters import create_segmenter
 from fixnorm.roles import Sample
 from fixnorm.training.distributed import World
-from fixnorm.training.tasks.dense import DenseRecipe, DenseTask, patches, side_by_side
+from fixnorm.training.kinds import METRICS
+from fixnorm.training.kinds.segmentation import SegmentationRecipe
+from fixnorm.training.tasks.dense import DenseTask, patches, side_by_side
 from fixnorm.training.tasks.task import (
     Estimates,
     Expected,
     Exports,
     Head,
     HeadRisk,
-    Metric,
     Part,
     Risk,
     Score,
@@ -36,7 +30,7 @@ from fixnorm.training.tasks.task import (
     by_channel,
 )
 
-__all__ = ["Segmentation", "SegmentationRecipe"]
+__all__ = ["Segmentation"]
 
 _AUDITED = 65
 """Side of the images that the audit tries: what a layer depends on does not depend on it."""
@@ -49,27 +43,6 @@ CITYSCAPES = (
     *((0, 60, 100), (0, 80, 100), (0, 0, 230), (119, 11, 32)),
 )
 """The colours in which everybody shows its 19 classes."""
-
-
-class SegmentationRecipe(SegmentationFields, DenseRecipe, frozen=True):
-    """A complete training of a segmenter."""
-
-    task: Literal["segmentation"] = "segmentation"
-    """``model`` is a name of :func:`fixnorm.models.segmenters.create_segmenter`."""
-    width: int | None = Field(default=None, ge=1)
-    """Channels before the head of ``base-oc``; none: the paper's 512."""
-
-    data: Literal["cityscapes"] = "cityscapes"
-    crop: tuple[int, int] = (769, 769)
-    """Height and width of training crops; validation sees whole images."""
-
-    auxiliary: float = Field(default=0.4, ge=0)
-    """Weight of the auxiliary head's loss."""
-
-    def data_settings(self, *, skip_broken: bool = False) -> SegmentationSettings:
-        return SegmentationSettings(
-            **self.shared_with(SegmentationSettings), skip_broken=skip_broken
-        )
 
 
 class MeanIoU(Scorer):
@@ -164,7 +137,7 @@ class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
     exports = _Exports
     opener = staticmethod(open_segmentation)
     package = "torchmetrics"
-    metric = Metric("miou", "mIoU")
+    metric = METRICS["miou"]
 
     def network(self, classes: int, channels: int) -> nn.Module:
         return create_segmenter(self.recipe.model, num_classes=classes, width=self.recipe.width)

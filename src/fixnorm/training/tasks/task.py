@@ -23,6 +23,7 @@ from fixnorm.mcbr import MeanCrossBoundaryRisk
 from fixnorm.models import HeadInput
 from fixnorm.roles import Sample
 from fixnorm.training.distributed import World
+from fixnorm.training.kinds import Metric
 from fixnorm.training.recipe import R, Recipe
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "Head",
     "HeadRisk",
     "Logits",
-    "Metric",
     "Part",
     "Risk",
     "Score",
@@ -44,21 +44,6 @@ __all__ = [
 
 D = TypeVar("D", bound=OpenSet[Any])
 Head = nn.Linear | nn.Conv2d
-
-
-class Metric(NamedTuple):
-    """What is maximised, in percent."""
-
-    name: str
-    """In files: ``miou``."""
-    title: str
-    """For people: ``mIoU``."""
-    counts: bool = False
-    """Whether it is the share of images that are right."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.title} (%)"
 
 
 @dataclass(frozen=True, slots=True)
