@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import auto_alpha_page
 import auto_lr_page
 from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN
@@ -74,7 +75,8 @@ def makers() -> dict[str, Callable[[], str]]:
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
-    return made | {name: partial(str, text) for name, text in auto_lr_page.blocks().items()}
+    texts = auto_lr_page.blocks() | auto_alpha_page.blocks()
+    return made | {name: partial(str, text) for name, text in texts.items()}
 
 
 def replayed(path: Path) -> str:

@@ -3,8 +3,8 @@
 Three lines in a training script::
 
     fixnorm.convert(model, alpha=1.0)
-    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=1.4, momentum=0.9, nesterov=True)
-    fixnorm.attach(optimizer)
+    optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=1.0, momentum=0.9, nesterov=True)
+    fixnorm.attach(optimizer, lr="auto", steps=epochs * len(loader))
 """
 
 from typing import TYPE_CHECKING, Any
