@@ -165,6 +165,7 @@ class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
     opener = staticmethod(open_segmentation)
     package = "torchmetrics"
     metric = Metric("miou", "mIoU")
+    libraries = ("torchmetrics.classification",)
 
     def network(self, classes: int, channels: int) -> nn.Module:
         return create_segmenter(self.recipe.model, num_classes=classes, width=self.recipe.width)
