@@ -65,9 +65,10 @@ def _leave() -> None:
     Anything out of the ordinary is left to the interpreter.
     """
     if _code is not None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(_code)
+        with suppress(OSError, ValueError, AttributeError):  # streams that are closed, or not there
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(_code)
 
 
 def _alone() -> bool:

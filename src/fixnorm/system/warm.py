@@ -69,13 +69,14 @@ class Warm:
         if python != sys.executable or words[0] not in ("-m", "-c") or not self._ready():
             return cold()
         order = json.dumps({"words": words, "devices": devices}).encode()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with process.opened(log) as file, theirs:
-            try:
-                socket.send_fds(self._orders, [order], [file.fileno(), theirs.fileno()])
-            except OSError:  # too long, or too many at once
-                ours.close()
-                return cold()
+        with process.opened(log) as file:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                try:
+                    socket.send_fds(self._orders, [order], [file.fileno(), theirs.fileno()])
+                except OSError:  # too long, or too many at once
+                    ours.close()
+                    return cold()
         return _Fork(ours, cold)
 
     def stop(self, running: Iterable[Running] = ()) -> None:
@@ -87,9 +88,9 @@ class Warm:
 
     def _ready(self) -> bool:
         """Whether the process is there; one that has left by itself had its reason."""
-        if self._modules is None:
+        here = dict(os.environ), _folder()
+        if self._modules is None or here[1] is None:
             return False
-        here = dict(os.environ), os.getcwd()
         if self._server is not None and _hung_up(self._orders) and self._server.wait() < 0:
             self._close()
         if self._server is None:
@@ -115,6 +116,14 @@ class Warm:
             self._server.wait()
             self._orders.close()
             self._server = None
+
+
+def _folder() -> str | None:
+    """Where we are; a folder that somebody has removed is none."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def _hung_up(orders: socket.socket) -> bool:

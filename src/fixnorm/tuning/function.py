@@ -205,7 +205,7 @@ class FunctionEngine:
                     "with workers > 1 `train` runs in other processes, which import it by name:"
                     " define it at the top level of a module, or use workers=1"
                 ) from None
-        self._free = [LeashedPool(1) for _ in range(workers)] if workers > 1 else []
+        self._free: list[LeashedPool] = []
         self._folder = tempfile.TemporaryDirectory() if workers > 1 and self._tells else None
 
     @property
@@ -219,7 +219,7 @@ class FunctionEngine:
             return
         if self._folder is not None:
             self._marks[trial.key] = Mark(Path(self._folder.name) / trial.key)
-        pool = self._free.pop()
+        pool = self._free.pop() if self._free else LeashedPool(1)
         self._running[self._submitted(pool, trial)] = trial, pool
 
     def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
@@ -233,10 +233,10 @@ class FunctionEngine:
                 continue  # a value is written down before an error may stop the search
             trial, pool = self._running.pop(future)
             self._marks.pop(trial.key, None)
-            broken = isinstance(future.exception(), BrokenProcessPool)
-            if broken:
+            if isinstance(future.exception(), BrokenProcessPool):
                 pool.shutdown(wait=False, cancel_futures=True)
-            self._free.append(LeashedPool(1) if broken else pool)
+            else:
+                self._free.append(pool)
             ends.append((trial, self._end(trial, future)))
         return ends
 
