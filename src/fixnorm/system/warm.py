@@ -45,7 +45,7 @@ def _possible() -> bool:
 
 
 class Warm:
-    """A warm process, from now on; another one whenever somebody has killed it.
+    """A warm process, from the first training on; another one whenever somebody has killed it.
 
     Args:
         modules: what it imports, which must compute nothing and leave no thread behind; none: it
@@ -57,7 +57,6 @@ class Warm:
         self._modules = modules if _possible() else None
         self._threads = threads
         self._server: subprocess.Popen[bytes] | None = None
-        self._ready()
 
     def start(self, command: Sequence[str], log: Path, *, devices: str | None = None) -> Running:
         """As :func:`fixnorm.system.process.start`; it returns before the process is there."""
