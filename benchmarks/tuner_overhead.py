@@ -2,18 +2,22 @@
 
     python benchmarks/tuner_overhead.py
 
-100 instant trials of an in-process function with a study in an SQLite file; then a round of equal
-trials by the local engine, a process each that sleeps for a second, by one worker and by two.
+100 instant trials of an in-process function with a study in an SQLite file. Then a round of trials
+by the local engine, each a fork of a process that has imported what trainings do: how long one
+takes to start, and all of a trial that does nothing, from its start to the start of the next. Then
+a round of trials that sleep for a second, by one worker and by two.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import fixnorm
 from fixnorm import recipes
@@ -26,14 +30,16 @@ from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.trial import Trial
 from timing import report
 
-TRIALS, EQUAL = 100, 12
-SLEEPER = """
+TRIALS, FORKS, EQUAL = 100, 30, 12
+PROGRAM = """
 import json, pathlib, sys, time
-time.sleep(1)
-out = pathlib.Path(sys.argv[1])
+began, seconds, out = time.time(), float(sys.argv[1]), pathlib.Path(sys.argv[2])
+time.sleep(seconds)
 out.mkdir(parents=True)
-result = {"accuracy": 1.0, "diverged": False, "largest_scale": None, "seconds": 1.0}
+result = {"metric": "accuracy", "accuracy": 1.0, "diverged": False, "epochs": 1,
+          "largest_scale": None, "seconds": seconds, "recipe": json.loads(sys.argv[3])}
 (out / "result.json").write_text(json.dumps(result))
+(out / "began").write_text(repr(began))
 """
 
 
@@ -63,38 +69,65 @@ def of_function(train: Callable[..., float], splits: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sleepers(TrialRuns):
-    """Runs that sleep instead of training."""
+class Programs(TrialRuns):
+    """Runs that sleep instead of training, in processes that have imported what trainings do."""
+
+    seconds: float
 
     def command(self, trial: Trial) -> list[str]:
-        """A second of sleep, then a result."""
-        return [sys.executable, "-I", "-S", "-c", SLEEPER, str(self.folder_of(trial))]
+        """Some sleep, then a result."""
+        recipe = json.dumps(self.recipe_of(trial).to_dict())
+        given = (str(self.seconds), str(self.folder_of(trial)), recipe)
+        return [sys.executable, "-c", PROGRAM, *given]
 
 
-def of_processes(workers: int) -> float:
-    """Seconds of a search by the local engine, the start of every process included."""
+class Clock(Watcher):
+    """When trials were started, and when they ended."""
+
+    def __init__(self) -> None:
+        self.start: dict[str, float] = {}
+        self.end: list[float] = []
+
+    def started(self, trial: Trial) -> None:
+        self.start[trial.key] = time.time()
+
+    def ended(self, trial: Trial) -> None:
+        self.end.append(time.time())
+
+
+def of_processes(trials: int, *, workers: int, seconds: float) -> tuple[float, float]:
+    """Seconds until a trial begins and seconds of a trial, once the first has ended."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        runs = Sleepers(
-            recipe=recipes.get("digits"), settings=(), data=None, folder=folder / "runs"
+        digits = recipes.get("digits")
+        runs = Programs(
+            recipe=digits, settings=(), data=None, folder=folder / "runs", seconds=seconds
         )
         equal = RecipeSearch(
-            strategy=PlanStrategy(space=space(EQUAL)),
+            strategy=PlanStrategy(space=space(trials)),
             runs=runs,
             storage=Storage.in_folder(folder),
         )
-        started = time.perf_counter()
+        clock = Clock()
         with equal.owned() as search:
-            drive(search, LocalEngine(runs, workers=workers), Watcher())
-        return time.perf_counter() - started
+            drive(search, LocalEngine(runs, workers=workers), clock)
+        starts = [
+            float((runs.folder / key / "began").read_text()) - start
+            for key, start in list(clock.start.items())[workers:]
+        ]
+        return median(starts), (clock.end[-1] - clock.end[0]) / (len(clock.end) - 1)
 
 
 def main() -> None:
     of_function(instant, 2)  # imports
     taken = min(of_function(instant, TRIALS) for _ in range(3)) / TRIALS
     report("our own time for a trial", 1000 * taken, target=50, unit="ms")
-    one, two = of_processes(1), of_processes(2)
-    print(f"{EQUAL} trials of a second: one worker {one:.2f} s, two {two:.2f} s")
+    start, trial = of_processes(FORKS, workers=1, seconds=0.0)
+    print(f"a trial's process starts in {1000 * start:.1f} ms; all of a trial that does nothing")
+    print(f"takes one worker {1000 * trial:.1f} ms")
+    report("our own time and the start", 1000 * (taken + start), target=50, unit="ms")
+    (_, one), (_, two) = (of_processes(EQUAL, workers=n, seconds=1.0) for n in (1, 2))
+    print(f"trials of a second: one worker {one:.2f} s each, two {two:.2f} s")
     report("two workers by one", two / one, target=0.6)
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from fixnorm.tuning.storage import Storage
@@ -63,18 +64,12 @@ def stored(out: Path) -> StudyRecord:
 
 
 def trainings(out: Path) -> list[int]:
-    """Processes that train into a folder of the study."""
+    """Processes whose words go to a log of the study; a fork has no command line of its own."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if "train" in words and state != "Z" and any(w.startswith(f"{out}/") for w in words):
-            found.append(int(entry.name))
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(entry / "fd" / "1").startswith(f"{out.resolve()}/"):
+                found.append(int(entry.name))
     return found
 
 

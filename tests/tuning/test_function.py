@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,15 @@ import numpy as np
 import optuna
 import pytest
 import torch
+from rich.console import Console
 
 import fixnorm
+from fixnorm.tuning import view
+from fixnorm.tuning.function import FunctionEngine
+from fixnorm.tuning.progress import Progress, wants_progress
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
+from fixnorm.tuning.trial import Round, Trial
 
 QUIET = {"steps": 1000, "progress": False}
 
@@ -39,10 +48,19 @@ def seeded(lr: float, alpha: float, steps: int, seed: int) -> float:
 
 
 def kills_itself_once(lr: float, alpha: float, steps: int) -> float:
-    mark = Path(os.environ["FIXNORM_TEST_MARK"])
-    if lr == 2.0 and not mark.exists():
+    """At lr 1.4, while that of lr 0.8 runs beside it."""
+    folder = Path(os.environ["FIXNORM_TEST_MARK"])
+    with (folder / "calls").open("a") as calls:
+        calls.write(f"{lr:g}/{steps}\n")
+    mark = folder / "killed"
+    if lr == 1.4 and not mark.exists():
+        while "0.8" not in (folder / "calls").read_text():
+            time.sleep(0.01)
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    if lr == 0.8:
+        while (folder / "calls").read_text().count("1.4") < 2:  # it has been tried again
+            time.sleep(0.01)
     return hill(lr, alpha, steps)
 
 
@@ -215,10 +233,13 @@ def test_several_processes_find_the_same() -> None:
     assert fixnorm.tune(hill, workers=2, **QUIET).record.trials
 
 
-def test_a_killed_process_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIXNORM_TEST_MARK", str(tmp_path / "killed"))
+def test_a_killed_process_is_one_training_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIXNORM_TEST_MARK", str(tmp_path))
     found = fixnorm.tune(kills_itself_once, workers=2, **QUIET)
-    assert (tmp_path / "killed").exists()
+    calls = (tmp_path / "calls").read_text().split()
+    assert (calls.count("0.8/200"), calls.count("1.4/200")) == (1, 2)
     assert (found.lr, found.alpha, found.trials) == (1.1, 2.0, 15)
     assert {t.state for t in found.record.trials} == {"trained"}
 
@@ -255,6 +276,87 @@ def test_processes_need_a_function_by_name() -> None:
 def test_bad_arguments(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fixnorm.tune(hill, **(QUIET | changes))  # type: ignore[arg-type]
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def test_a_long_training_of_this_process_shows_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The view is drawn while the function is under way, as another thread draws it."""
+    terminal = io.StringIO()
+    console = partial(Console, file=terminal, force_terminal=True, width=200, color_system=None)
+    monkeypatch.setattr(view, "Console", lambda **_: console())
+    seen = []
+
+    def train(lr: float, alpha: float, steps: int, progress: Callable[[float], None]) -> float:
+        if not seen:
+            progress(steps / 4)
+            deadline = time.monotonic() + 60
+            while "25 % …" not in terminal.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            seen.append("25 % …" in terminal.getvalue())
+        return hill(lr, alpha, steps)
+
+    assert fixnorm.tune(train, steps=1000).trials == 15
+    assert seen == [True]
+
+
+def stays_half_way(lr: float, alpha: float, steps: int, *, progress: Any = None) -> float:
+    for step in range(1 + steps // 2):
+        progress(step)
+    while not Path(os.environ["FIXNORM_TEST_MARK"]).exists():
+        time.sleep(0.11)
+        progress(steps // 2)
+    return hill(lr, alpha, steps)
+
+
+def test_a_training_of_another_process_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIXNORM_TEST_MARK", str(tmp_path / "seen"))
+    engine = FunctionEngine(stays_half_way, steps=1000, seeds=1, workers=2)
+    trial = Trial(key="job", round=Round("lr"), index=0, lr=1.0, alpha=1.0)
+    try:
+        engine.start(trial)
+        while engine.progress(trial) != 0.5:
+            assert engine.wait(0.05) == []
+        (tmp_path / "seen").touch()
+        while not engine.wait(1.0):
+            pass
+        assert engine.progress(trial) == 0.0  # another try would begin at zero
+    finally:
+        engine.stop()
+
+
+def test_progress_is_told_ten_times_a_second_at_most() -> None:
+    told: list[float] = []
+    progress = Progress(1000, told.append)
+    started = time.monotonic()
+    for step in range(1, 1001):
+        progress(step)
+    assert told[0] == 0.001
+    assert len(told) <= 1 + (time.monotonic() - started) / 0.1
+    for step, done in ((-1, 0.0), (math.nan, 0.0), (1500, 1.0), (torch.tensor(500), 0.5)):
+        Progress(1000, told.append)(step)  # type: ignore[arg-type]
+        assert told[-1] == done
+
+
+@pytest.mark.parametrize(
+    ("train", "wants"),
+    [
+        (stays_half_way, True),
+        (lambda lr, alpha, steps, progress: 0.0, True),
+        (lambda lr, alpha, steps, progress=False: 0.0, False),  # a word of its own
+        (partial(stays_half_way, progress=print), False),
+        (lambda **others: 0.0, False),
+        (hill, False),
+        (max, False),
+    ],
+)
+def test_who_is_given_progress(train: Any, wants: bool) -> None:
+    assert wants_progress(train) is wants
 
 
 # -- the study -------------------------------------------------------------------------------------

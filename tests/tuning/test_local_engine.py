@@ -14,15 +14,20 @@ from pathlib import Path
 import pytest
 
 from fixnorm import recipes
+from fixnorm.commands.configured import configured
+from fixnorm.system import process
 from fixnorm.system.process import leashed
+from fixnorm.system.run_paths import RunPaths
+from fixnorm.training.tasks.detection import Detection
+from fixnorm.training.tasks.segmentation import Segmentation
 from fixnorm.tuning.driver import drive
 from fixnorm.tuning.engine import Refused, Unfinished
 from fixnorm.tuning.local_engine import LocalEngine, _shares, cores, default_workers
 from fixnorm.tuning.plan import SearchSpace
-from fixnorm.tuning.run import RecipeSearch, TrialRuns
+from fixnorm.tuning.run import _MODULES, RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
-from fixnorm.tuning.trial import Round, StudyRecord, Trial
+from fixnorm.tuning.trial import Result, Round, StudyRecord, Trial
 from helpers.small_disk import small_disk
 
 TRAINS = """
@@ -42,6 +47,10 @@ class Programs(TrialRuns):
     """Runs of a program instead of trainings."""
 
     program: str
+
+    def modules(self) -> tuple[str, ...]:
+        """What the programs need, they import themselves."""
+        return ()
 
     def command(self, trial: Trial) -> list[str]:
         """The program, with the run's folder, lr and recipe."""
@@ -229,6 +238,7 @@ def test_each_trial_sees_its_own_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ended = 0
     while ended < 2:
         ended += len(engine.wait(1.0))
+    engine.stop()
     assert sorted((tmp_path / f"job{i}" / "gpu").read_text() for i in range(2)) == ["5", "7"]
 
 
@@ -283,6 +293,85 @@ def test_a_short_training_keeps_three_quarters_after_warm_up(tmp_path: Path) -> 
     job = Trial(key="x", round=Round("lr"), index=0, lr=0.8, alpha=0.5, fraction=0.2)
     recipe = runs.recipe_of(job)
     assert (recipe.epochs, recipe.warmup_epochs) == (3, 0.75)
+
+
+# -- what trainings import -------------------------------------------------------------------------
+
+LOADS = """
+import importlib, os, sys, torch
+names = ("is_available", "device_count", "init", "_lazy_init", "current_device")
+own = {name: getattr(torch.cuda, name) for name in names}
+def tells(name):
+    def told(*_, **__): raise SystemExit(f"torch.cuda.{name} was asked while loading")
+    return told
+for name in names:
+    setattr(torch.cuda, name, tells(name))
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+if os.fork() == 0: os._exit(0)
+os.wait()
+assert len(os.listdir("/proc/self/task")) == 1, "a thread was left behind"
+assert not torch.cuda.is_initialized()
+
+for name in names:
+    setattr(torch.cuda, name, own[name])
+loaded = set(sys.modules)
+from fixnorm.commands import run
+words = "train digits --no-tensorboard --set epochs=1 --set warmup_epochs=0 --out run".split()
+try:
+    run(words)
+except SystemExit as end:
+    assert not end.code, end
+heavy = ("torch", "timm", "torchvision", "pydantic", "fixnorm.training", "fixnorm.models")
+late = sorted(name for name in set(sys.modules) - loaded if name.startswith(heavy))
+assert not late, late
+"""
+
+
+def test_to_import_what_trainings_need_computes_nothing(tmp_path: Path) -> None:
+    """No GPU is looked for, as no fork could use it then; no thread is left, at any number.
+
+    And a training then finds all that it needs.
+    """
+    modules = (*_MODULES, *Segmentation.libraries, *Detection.libraries)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, *modules],
+        env=os.environ | {"OMP_NUM_THREADS": "4"},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_fork_trains_as_a_process_from_nothing(tmp_path: Path) -> None:
+    """Bit for bit, with processes of its own that decode, and timm's average of the weights."""
+    settings = ("train_per_class=20", "val_per_class=10", "batch_size=32", "warmup_epochs=0")
+    settings += ("epochs=1", "ema=0.9", "auto_augment=v0", "workers=2")
+    digits = configured("digits", None, list(settings))
+    runs = TrialRuns(recipe=digits, settings=settings, data=None, folder=tmp_path)
+    cold, forked = (
+        Trial(key=key, round=Round("lr"), index=0, lr=0.8, alpha=0.5) for key in ("cold", "forked")
+    )
+    assert process.start(runs.command(cold), runs.log_of(cold), threads=cores()).wait() == 0
+    engine = LocalEngine(runs, workers=1)
+    try:
+        engine.start(forked)
+        while not (ends := engine.wait(1.0)):
+            server = engine._warm._server
+            assert server is not None
+            assert server.poll() is None  # else it would be started from nothing, too
+    finally:
+        engine.stop()
+    ((_, end),) = ends
+    assert isinstance(end, Result), end
+    first, second = (RunPaths(runs.folder_of(trial)) for trial in (cold, forked))
+    assert second.metrics.read_text() == first.metrics.read_text()
+    assert second.weights.read_bytes() == first.weights.read_bytes()
+    results = [json.loads(paths.result.read_text()) for paths in (first, second)]
+    for result in results:
+        del result["seconds"], result["images_per_second"]
+    assert results[0] == results[1]
 
 
 # -- the leash -------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from fixnorm.system import leash
 from fixnorm.system.lock import InUse, held
 
-__all__ = ["GRACE", "leashed", "run_to_end", "start", "stop"]
+__all__ = ["GRACE", "Running", "leashed", "opened", "run_to_end", "start", "stop", "wake"]
 
 GRACE = 60.0
 """Seconds that stopped trainings have to write their checkpoints."""
@@ -22,6 +23,22 @@ _LEASH = str(leash.__file__)
 _LOOK_EVERY = 0.1
 _PATIENCE = 180.0
 """Seconds for a file server to notice that a lost machine holds its locks no more."""
+
+
+class Running(Protocol):
+    """A process that was started: what is asked of a :class:`subprocess.Popen` here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
 
 
 def leashed(parent: str) -> list[str]:
@@ -36,6 +53,7 @@ def start(
     threads: int,
     devices: str | None = None,
     folder: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Start a training that dies with the thread that calls this.
 
@@ -45,15 +63,15 @@ def start(
         threads: cores that each of its processes may use.
         devices: GPUs it may use; none: those that this process may.
         folder: working folder; none: that of this process.
+        stdin: file to read from; there is nothing in it unless it is given.
     """
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     if devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = devices
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as words:
+    with opened(log) as words:
         return subprocess.Popen(
             [*leashed(str(os.getpid())), *command],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=words,
             stderr=words,
             env=environment,
@@ -62,7 +80,13 @@ def start(
         )
 
 
-def _wake(pid: int) -> None:
+def opened(log: Path) -> BinaryIO:
+    """A file that takes words after those that are there."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return log.open("ab")
+
+
+def wake(pid: int) -> None:
     """Let a process and its descendants go on that somebody has stopped: asleep it cannot leave."""
     for number in (pid, *_descendants(pid)):
         with suppress(OSError):
@@ -84,13 +108,13 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+def stop(processes: Iterable[Running]) -> None:
     """SIGTERM makes a training write its checkpoint and leave."""
     processes = list(processes)
     for process in processes:
         process.send_signal(signal.SIGTERM)
         if process.returncode is None:
-            _wake(process.pid)
+            wake(process.pid)
     deadline = time.monotonic() + GRACE
     for process in processes:
         try:

@@ -26,6 +26,7 @@ from fixnorm.tuning.driver import Watcher, drive
 from fixnorm.tuning.engine import Died, Unfinished
 from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.plans import DEFAULT
+from fixnorm.tuning.progress import Mark, Progress, wants_progress
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
@@ -96,6 +97,8 @@ def tune(
             cap was never met need no training. It is called by keywords; with several seeds it
             also gets ``seed``. NaN means diverged; an exception closes the slot as failed. By plan
             ``"auto"`` it gets ``lr="auto"``, which ``attach(optimizer, lr=lr, steps=steps)`` takes.
+            If it has a parameter ``progress`` (without a default, or with None), it gets a function
+            to call as often as it likes: ``progress(step)`` shows how far it is.
         steps: T_max, the length of a full training.
         lr_range: lowest and highest learning rate.
         splits: K, learning rates a round.
@@ -147,6 +150,7 @@ def tune(
         watcher: Watcher = Watcher()
         if progress:
             watcher = stack.enter_context(SearchView(search, title=title, workers=workers))
+        engine.tick = watcher.tick
         drive(search, engine, watcher)
         best, record = search.answer(), study.record()
     if best is None:
@@ -173,16 +177,26 @@ def steps_of(fraction: float, steps: int) -> int:
 
 
 class FunctionEngine:
-    """Calls ``train(lr, alpha, steps)``; with several seeds ``train(lr, alpha, steps, seed=…)``."""
+    """Calls ``train(lr, alpha, steps)``; with several seeds ``train(lr, alpha, steps, seed=…)``.
+
+    Where it asks for it, it gets ``progress`` as well. Each worker is a pool of one process, so
+    that one that is killed takes no other training with it.
+    """
 
     def __init__(self, train: Train, *, steps: int, seeds: int, workers: int) -> None:
         self._train, self._steps, self._seeded = train, steps, seeds > 1
         self._workers = workers
         self._waiting: list[Trial] = []
-        self._running: dict[Future[Result], Trial] = {}
+        self._running: dict[Future[Result], tuple[Trial, LeashedPool]] = {}
+        self._tells = wants_progress(train)
+        self._marks: dict[str, Mark] = {}
+        self.tick: Callable[[dict[Trial, float]], None] = lambda progress: None
+        """Is told how far a training of this process is: nobody else can ask meanwhile."""
         self.error: Exception | None = None
         """The last exception of a training of this process."""
-        check_callable(train, ("lr", "alpha", "steps", *(["seed"] if seeds > 1 else [])))
+        names = ["lr", "alpha", "steps"]
+        names += ["seed"] if self._seeded else []
+        check_callable(train, names + (["progress"] if self._tells else []))
         if workers > 1:
             try:
                 pickle.dumps(train)
@@ -191,7 +205,8 @@ class FunctionEngine:
                     "with workers > 1 `train` runs in other processes, which import it by name:"
                     " define it at the top level of a module, or use workers=1"
                 ) from None
-        self._pool = LeashedPool(workers) if workers > 1 else None
+        self._free: list[LeashedPool] = []
+        self._folder = tempfile.TemporaryDirectory() if workers > 1 and self._tells else None
 
     @property
     def room(self) -> int:
@@ -199,45 +214,50 @@ class FunctionEngine:
 
     def start(self, trial: Trial) -> None:
         """Queue it: in this process it runs when it is waited for."""
-        if self._pool is None:
+        if self._workers == 1:
             self._waiting.append(trial)
-        else:
-            self._running[self._submitted(self._pool, trial)] = trial
+            return
+        if self._folder is not None:
+            self._marks[trial.key] = Mark(Path(self._folder.name) / trial.key)
+        pool = self._free.pop() if self._free else LeashedPool(1)
+        self._running[self._submitted(pool, trial)] = trial, pool
 
     def wait(self, seconds: float) -> list[tuple[Trial, Result | Died]]:
         """Train the next one here, or see which of the other processes are ready."""
-        if self._pool is None:
+        if self._workers == 1:
             return [(trial, self._here(trial)) for trial in self._taken()]
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         ends: list[tuple[Trial, Result | Died]] = []
         for future in sorted(done, key=lambda future: future.exception() is not None):
             if ends and not isinstance(future.exception(), BrokenProcessPool | None):
                 continue  # a value is written down before an error may stop the search
-            trial = self._running.pop(future)
+            trial, pool = self._running.pop(future)
+            self._marks.pop(trial.key, None)
+            if isinstance(future.exception(), BrokenProcessPool):
+                pool.shutdown(wait=False, cancel_futures=True)
+            else:
+                self._free.append(pool)
             ends.append((trial, self._end(trial, future)))
-        if any(isinstance(end, Died) for _, end in ends):
-            # One process was killed, and the pool with it: all of its trainings are lost.
-            ends += [
-                (trial, Died("its pool of processes broke", killed=True))
-                for trial in self._running.values()
-            ]
-            self._running.clear()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = LeashedPool(self._workers)
         return ends
 
     def progress(self, trial: Trial) -> float:
-        return 0.0
+        """What it said last; of one that has ended, nothing: the next try begins at zero."""
+        mark = self._marks.get(trial.key)
+        return 0.0 if mark is None else mark.read()
 
     def stop(self) -> None:
         """End the other processes; a function has no checkpoint to wait for."""
-        if self._pool is not None:
-            self._pool.end()
+        for pool in (*self._free, *(pool for _, pool in self._running.values())):
+            pool.end()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _submitted(self, pool: LeashedPool, trial: Trial) -> Future[Result]:
         try:
-            return pool.submit(_called, *self._call(trial))
-        except BrokenProcessPool as broken:  # since we last looked: this one dies with the others
+            mark = self._marks.get(trial.key)
+            tell = None if mark is None else mark.write
+            return pool.submit(_called, *self._call(trial), tell)
+        except BrokenProcessPool as broken:  # it was killed since its last training
             dead: Future[Result] = Future()
             dead.set_exception(broken)
             return dead
@@ -252,7 +272,8 @@ class FunctionEngine:
 
     def _here(self, trial: Trial) -> Result:
         try:
-            return _called(*self._call(trial))
+            tell = (lambda done: self.tick({trial: done})) if self._tells else None
+            return _called(*self._call(trial), tell)
         except Exception as error:
             return self._raised(trial, error)
 
@@ -269,7 +290,11 @@ class FunctionEngine:
         return future.result()
 
 
-def _called(train: Train, arguments: Mapping[str, Any]) -> Result:
+def _called(
+    train: Train, arguments: dict[str, Any], tell: Callable[[float], None] | None
+) -> Result:
+    if tell is not None:
+        arguments["progress"] = Progress(arguments["steps"], tell)
     started = time.monotonic()
     found = train(**arguments)
     return result_of(found, seconds=round(time.monotonic() - started, 6))

@@ -44,6 +44,15 @@ _DIVERGED, _REFUSED = 1, 2
 _STOPPED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 """Exit codes of a training that somebody else has stopped."""
 _OURS = "fixnorm: "
+_MODULES = (
+    "fixnorm.commands",
+    "fixnorm.recipes.catalogue",
+    "fixnorm.training.loop",
+    "fixnorm.training.view",
+    "torch.utils.tensorboard",
+    "timm",
+)
+"""Of every training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +91,10 @@ class Runs(ABC):
         launch = ["-m", "torch.distributed.run", "--standalone", "--no-python"]
         launch += [f"--nproc-per-node={self.processes}"]
         return [sys.executable, *launch, *leashed("-"), sys.executable, *train]
+
+    def modules(self) -> tuple[str, ...]:
+        """What its trainings import: a process that is kept warm imports it once for all."""
+        return _MODULES
 
     def progress(self, trial: Trial) -> float:
         lines = RunFolder(self.folder_of(trial)).lines()
@@ -167,6 +180,11 @@ class TrialRuns(Runs):
 
     def recipe_of(self, trial: Trial) -> Recipe:
         return changed(self.recipe, **self._changes(trial))
+
+    def modules(self) -> tuple[str, ...]:
+        from fixnorm.training.tasks import task_of  # with torch
+
+        return (*super().modules(), *task_of(self.recipe).libraries)
 
     def arguments(self, trial: Trial) -> list[str]:
         """The user's settings, but for what the trial changes, and where it goes on from."""
