@@ -5,12 +5,12 @@
     python benchmarks/soak.py --minutes 10 --kind ray            # three nodes that come and go
 
 Searches on the digits run one after another. At random moments the driver is killed or asked to
-leave, trainings are killed, stopped and woken, the runs' disk (a small tmpfs: needs the right to
-mount) fills up and is freed, the database is locked, the newest checkpoint is cut short. A driver
-may end in three ways only: with the answer, with one line of its own, or by the signal that it was
-sent. After each end no training may be left, and each finished search is compared with an
-undisturbed one. Exit code 1 if anything else was seen; the seed says which acts were played, not
-at which step they met a training. Uses the tools of the tests: needs the extra ``dev``.
+leave, trainings are killed, alone or with the process that they are forks of, stopped and woken,
+the runs' disk (a small tmpfs: needs the right to mount) fills up and is freed, the database is
+locked, the newest checkpoint is cut short. A driver may end in three ways only: with the answer,
+with one line of its own, or by the signal that it was sent. After each end no training may be left,
+and each finished search is compared with an undisturbed one. Exit code 1 if anything else was seen;
+the seed says which acts were played, not at which step they met a training. Uses the tools of the tests: needs the extra ``dev``.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ class Saboteur:
             "ask the driver to leave": lambda: search.send(signal.SIGTERM),
             "close the driver's terminal": lambda: search.send(signal.SIGHUP),
             "kill a training": lambda: self._signal(signal.SIGKILL),
+            "kill the process that forks": self._kill_warm,
             "ask a training to leave": lambda: self._signal(signal.SIGTERM),
             "stop a training": self._stop,
             "stop a training and end the driver": self._stop_and_end,
@@ -156,6 +157,16 @@ class Saboteur:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
         return True
+
+    def _kill_warm(self) -> bool:
+        """All trainings of the moment end with it."""
+        pid, driver = self._training(), self.search.driver
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if driver is not None and int(words[1]) not in (1, driver.pid):
+                os.kill(int(words[1]), signal.SIGKILL)
+                return True
+        return False
 
     def _stop(self) -> bool:
         pid = self._training()
