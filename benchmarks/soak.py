@@ -10,7 +10,8 @@ the runs' disk (a small tmpfs: needs the right to mount) fills up and is freed, 
 locked, the newest checkpoint is cut short. A driver may end in three ways only: with the answer,
 with one line of its own, or by the signal that it was sent. After each end no training may be left,
 and each finished search is compared with an undisturbed one. Exit code 1 if anything else was seen;
-the seed says which acts were played, not at which step they met a training. Uses the tools of the tests: needs the extra ``dev``.
+the seed says which acts were played, not at which step they met a training. Uses the tools
+of the tests: needs the extra ``dev``.
 """
 
 from __future__ import annotations
