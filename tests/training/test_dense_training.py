@@ -52,6 +52,26 @@ def recipe(request: pytest.FixtureRequest) -> Recipe:
     return made
 
 
+class Told(View):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.words.append(text)
+
+
+@pytest.mark.parametrize(("lr", "warns"), [("auto", True), (0.1, False)])
+def test_lr_auto_is_not_for_dense_tasks(
+    sets: dict[str, Path], tmp_path: Path, lr: object, warns: bool
+) -> None:
+    view, recipe = Told(), segmenter(lr=lr, iterations=1, eval_every=1)
+    quiet = RunOptions(tensorboard=False)
+    train(recipe, data=sets["segmentation"], out=tmp_path / "run", options=quiet, view=view)
+    assert any(word.startswith("warning: lr auto: on the small") for word in view.words) is warns
+
+
 def by_method(recipe: Recipe, method: MethodName) -> Recipe:
     decay = {} if method in ("fixnorm", "wn-fc") else {"weight_decay": 1e-3}
     return changed(recipe, method=method, **decay)

@@ -25,11 +25,11 @@ def arguments(recipe: Recipe, data: Path | None, out: Path, *extra: str) -> list
 
 
 @pytest.mark.parametrize("recipe", [segmenter(), detector()], ids=["segmentation", "detection"])
-def test_the_range_is_the_appendixs(
+def test_algorithm_4_on_the_range_of_the_appendix(
     recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        run(arguments(recipe, None, tmp_path / "study", "--plan", "paper", "--dry-run"))
+        run(arguments(recipe, None, tmp_path / "study", "--dry-run"))
     said = capsys.readouterr().out
     assert stopped.value.code == 0
     assert "T_max is 4 iterations" in said

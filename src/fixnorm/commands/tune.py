@@ -67,7 +67,7 @@ class Wanted:
         str | None,
         typer.Option(
             help=f"{' or '.join(f'{p.name} ({p.hint})' for p in PLANS.values())}. Default: auto;"
-            " paper with an option of its search for lr, or where the optimizer is not SGD."
+            " paper with an option of its search for lr, for dense tasks and optimizers but SGD."
         ),
     ] = None
     lr_min: Annotated[
@@ -274,7 +274,8 @@ def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
     name = wanted.plan
     if name is None:
         searches = any(getattr(wanted, option) is not None for option in _OF_LR)
-        name = AUTO if not searches and recipe.optimizer == "sgd" else "paper"
+        judged = recipe.optimizer == "sgd" and recipe.against_auto_lr is None
+        name = AUTO if judged and not searches else "paper"
     plan = plan_of(name)
     if wanted.margin is not None and "margin" not in plan.parameters:
         others = " or ".join(one.name for one in PLANS.values() if "margin" in one.parameters)

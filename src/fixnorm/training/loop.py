@@ -139,6 +139,8 @@ class Run:
         self.steps_per_epoch = data.train.steps_per_epoch(self.recipe.batch_size)
         self.times = self.recipe.timetable(self.steps_per_epoch)
         view.message(data.describe())
+        if self.recipe.lr == "auto" and self.recipe.against_auto_lr is not None:
+            view.message(f"warning: lr auto: {self.recipe.against_auto_lr} (docs/auto-lr.md)")
         self.state = RunState(trainee, steps=self.times.steps)
         self.line = self.state.line
         self.checkpoints = Checkpoints(folder.checkpoints, keep=options.keep)

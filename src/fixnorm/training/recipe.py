@@ -32,6 +32,8 @@ class Recipe(BaseModel, ABC, frozen=True):
     """Where the paper searches for the learning rate."""
     unit: ClassVar[Literal["epochs", "iterations"]]
     """What :attr:`length` counts."""
+    against_auto_lr: ClassVar[str | None] = None
+    """Why ``lr=auto`` is not to be trusted here; none where it was judged and is a search's way."""
 
     name: Slug
     """Part of the run's path where no other is given."""
