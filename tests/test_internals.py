@@ -16,6 +16,7 @@ from torch import nn
 
 import fixnorm
 from fixnorm import internals
+from helpers.frameworks import need_ray
 
 SOURCE = Path(fixnorm.__file__).parent
 PLACES = ("internals.py", "internals_of_others.py")
@@ -188,7 +189,9 @@ def checkpointed() -> Any:
 
 @pytest.mark.parametrize("private", TABLE, ids=lambda private: f"{private.library} {private.name}")
 def test_the_name_is_still_there(private: Private) -> None:
-    if private.library not in ("torch", "python"):
+    if private.library == "ray":
+        need_ray()
+    elif private.library not in ("torch", "python"):
         pytest.importorskip(private.library)
     try:
         private.look()

@@ -131,12 +131,13 @@ def _spread(study: StudyRecord) -> Iterator[Note]:
 
 def _tie(study: StudyRecord) -> Note | None:
     """What the validation images cannot tell apart."""
-    best, others = answer(study), ties(study)
+    best = answer(study)
+    others = [slot for slot in ties(study) if slot.state != "free"]  # those have their sources
     if best is None or not others:
         return None
     results = [trial.result for trial in best.trials]
     noise, images = noise_of(results), {r.images for r in results if r is not None}
-    named = ", ".join(choice(slot.first) for slot in others[:3])
+    named = "; ".join(choice(slot.first) for slot in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     verb = "is" if len(others) == 1 else "are"
     return _info(

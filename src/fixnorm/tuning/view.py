@@ -173,7 +173,8 @@ def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> 
             values[winner].stylize("bold green")
             values[winner].append(" ◂")
             for place, other in enumerate(results):
-                if place != winner and level(results[winner], other):
+                free = all(result is not None and result.state == "free" for result in other)
+                if place != winner and not free and level(results[winner], other):
                     values[place].append(" ≈")
         first = slots[0]
         fixed = f"alpha {first.alpha:g}" if tunes == "lr" else f"lr {shown_lr(first.lr)}"
