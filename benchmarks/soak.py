@@ -364,11 +364,11 @@ def under_sabotage(
     while True:
         drivers += 1
         search.start()
-        wait = moments.uniform(0.0, 20.0)  # some are met while they load
+        wait = moments.uniform(0.0, 8.0)  # some are met while they load
         while search.ended(wait) is None:
             if time.monotonic() < deadline:
                 saboteur.act()
-                wait = moments.uniform(0.0, 24.0)
+                wait = moments.uniform(0.0, 6.0)
             else:
                 wait = 600.0
                 if search.ended(wait) is None:
