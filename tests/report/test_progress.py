@@ -203,8 +203,11 @@ def test_what_the_validation_images_cannot_tell_is_a_tie(images: int | None, tie
     # 1.96 · √(0.7 · 0.3 / 400) is 4.49 %, of 40,000 images 0.449 %.
     best = full(0, 70.0, lr=3.2, images=images)
     near, far = full(1, 67.0, lr=2.0, images=images), full(2, 60.0, lr=0.8, images=images)
-    record = study(best, near, far, settings={"space": SPACE})
-    assert [slot.first.key for slot in ties(record)] == (["lr2-1-seed0"] if tie else [])
+    same = full(3, 67.0, lr=2.0, images=images, state="free", source="lr2-1-seed0")
+    record = study(best, near, far, same, settings={"space": SPACE})
+    assert [slot.first.key for slot in ties(record)] == (
+        ["lr2-1-seed0", "lr2-3-seed0"] if tie else []
+    )
     said = texts(record, "info")
     told = "A tie: lr 2, alpha 0.5 is as good as the winner as far as 400 validation images can"
     assert (told in said, "With one seed" in said) == (tie, not tie)

@@ -104,7 +104,9 @@ def test_terminal_json_and_page_have_one_answer_at_every_moment(
 @pytest.mark.parametrize(("images", "marked"), [(100, True), (10**6, False)])
 def test_what_is_level_with_the_best_is_marked(images: int, marked: bool) -> None:
     """Alpha 4 and more are one training; 2 and 1 are two and five percent below it."""
-    strategy = PlanStrategy(space=SearchSpace(alphas=(1.0, 2.0, 4.0, 8.0)), plan="auto", margin=9)
+    strategy = PlanStrategy(
+        space=SearchSpace(alphas=(1.0, 2.0, 4.0, 8.0, 16.0)), plan="auto", margin=9
+    )
     below = {1.0: 5.0, 2.0: 2.0}
 
     def train(trial: Trial) -> Result:
@@ -116,6 +118,7 @@ def test_what_is_level_with_the_best_is_marked(images: int, marked: bool) -> Non
     *_, row, _ = (line for line in on_terminal(search).splitlines() if "lr auto" in line)
     assert ("93.00 ≈" in row, "90.00 ≈" in row) == (marked, False)  # of 100 images: ±4.27 %
     assert "95.00 free ◂" in row
+    assert "free ≈" not in row  # its source has the mark
 
 
 def check(
