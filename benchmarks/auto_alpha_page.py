@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
@@ -29,17 +30,20 @@ def table(results: Results) -> str:
     for name in results.settings():
         fixed = {row["side"] for row in results.rows if row["setting"] == name}
         fixed = {side for side in fixed if side.startswith(f"{CHOSEN}-alpha")}
-        means = {side: _mean(results, name, side) for side in (CHOSEN, *sorted(fixed))}
+        rules = {rule: CHOSEN.replace("rule", f"rule-{rule}", 1) for rule in _RULES}
+        sides = (CHOSEN, *sorted(fixed), *rules.values())
+        seeds = set.intersection(*(set(results.of(name, side)) for side in sides))
+        every = {side: _mean(results, name, side, seeds) for side in sides}
+        means = {side: mean for side, mean in every.items() if side not in rules.values()}
         best = max(means, key=means.__getitem__)
         alpha = best.removeprefix(CHOSEN).removeprefix("-alpha") or "none"
-        found = {
-            rule: _mean(results, name, CHOSEN.replace("rule", f"rule-{rule}", 1)) for rule in _RULES
-        }
+        found = {rule: every[side] for rule, side in rules.items()}
         for rule, mean in found.items():
             behind[rule].append(mean - means[best])
         cells = (f"{found[rule]:.2f} ({found[rule] - means[CHOSEN]:+.2f})" for rule in _RULES)
-        seeds = len(results.of(name, CHOSEN))
-        rows.append((name, seeds, f"{means[CHOSEN]:.2f}", f"{means[best]:.2f} ({alpha})", *cells))
+        rows.append(
+            (name, len(seeds), f"{means[CHOSEN]:.2f}", f"{means[best]:.2f} ({alpha})", *cells)
+        )
     rows.append(
         (
             "mean difference to the best alpha",
@@ -54,8 +58,9 @@ def table(results: Results) -> str:
     return TextTable("", columns, texts, words=1).markdown(title=False)
 
 
-def _mean(results: Results, setting: str, side: str) -> float:
-    return fmean(map(accuracy, results.of(setting, side).values()))
+def _mean(results: Results, setting: str, side: str, seeds: Iterable[int]) -> float:
+    rows = results.of(setting, side)
+    return fmean(accuracy(rows[seed]) for seed in seeds)
 
 
 if __name__ == "__main__":

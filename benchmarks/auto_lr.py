@@ -49,6 +49,8 @@ class Side:
     lr: float = 1.0
     alpha: float = UNCAPPED
     exponent: float = 0.5
+    layers: bool = False
+    """Of a rule: whether each layer is on a sphere of its own, or all on one."""
     memory: int = 0
     """Of a rule: 0 for the mean over all steps, else an average over about so many of the last."""
     fraction: float = 1.0
@@ -58,6 +60,7 @@ class Side:
         """Unique in a setting."""
         words = [self.kind]
         if self.kind.startswith("rule"):
+            words += ["layers"] if self.layers else []
             words += [f"c{self.lr:g}", f"p{self.exponent:g}", f"m{self.memory}"]
         elif self.kind in ("constant", "schedule-free", "tuned"):
             words += [f"lr{self.lr:g}"]
@@ -196,16 +199,21 @@ class Trained:
         self.lrs.append(base)
 
     def _rule(self) -> float:
-        """c · (1 − μ)/0.1 · R² / (T^p · √(mean ‖R·∇L‖²)): c is the constant at momentum 0.9."""
-        radius: float = self.fixed["fixnorm_target"]
-        grads = [p.grad for p in self.fixed["params"] if p.grad is not None]
-        square = radius**2 * float(sum(g.double().square().sum() for g in grads))
+        """c · (1 − μ)/0.1 / (T^p · √(mean (‖∇L‖/‖W‖)²)): c is the constant at momentum 0.9.
+
+        The mean is over the steps, and over the layers where each has a sphere of its own.
+        """
+        moving = [p for p in self.fixed["params"] if p.grad is not None]
+        gradients = torch.stack([p.grad.double().square().sum() for p in moving])
+        weights = torch.stack([p.detach().double().square().sum() for p in moving])
+        relative = gradients / weights if self.side.layers else gradients.sum() / weights.sum()
+        square = float(relative.mean())
         self.seen += 1
         memory = min(self.seen, self.side.memory) if self.side.memory else self.seen
         self.mean += (square - self.mean) / memory
         longest: float = self.total**self.side.exponent
         heavy = (1 - self.setting.momentum) / 0.1
-        return heavy * self.side.lr * radius**2 / (longest * math.sqrt(self.mean))
+        return heavy * self.side.lr / (longest * math.sqrt(self.mean))
 
     def accuracy(self, images: Images, seed: int) -> float:
         """On all validation images, in percent."""

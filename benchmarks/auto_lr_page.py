@@ -105,7 +105,7 @@ def curve(results: Results, setting: str) -> Curve | None:
         for row in results.rows
         if row["setting"] == setting
         and row["lr"]
-        and row["side"].startswith(("constant", "rule"))
+        and row["side"].startswith(("constant", "rule-c"))
         and not row["side"].endswith(("-m1", "-m100"))
     ]
     best = max(map(accuracy, rows), default=0.0)
