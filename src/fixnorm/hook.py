@@ -156,6 +156,20 @@ class Handle:
         for optimizer in self._optimizers():
             _attached.pop(optimizer, None)
 
+    def before_clipping(self) -> None:
+        """Show the gradients to ``lr="auto"`` before they are clipped.
+
+        Between ``backward`` (with a ``GradScaler``: ``unscale_``) and the clipping, at every step.
+        The learning rate is then that of a training without clipping, and clipping makes steps
+        shorter, as it does at any lr. Without this call the rule sees clipped gradients alone and
+        makes up for what they lack by longer steps. Does nothing without ``lr="auto"``.
+        """
+        own = self._optimizers()
+        found = spheres(own).values() if self._rules else ()
+        for optimizer in own:
+            if rule := self._rules.get(id(optimizer)):
+                rule.before_clipping(optimizer, found)
+
     def figures(self) -> Figures:
         """The last step's numbers, fetched to the host.
 

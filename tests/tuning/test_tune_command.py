@@ -48,7 +48,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dry_run(said: Said, tmp_path: Path) -> None:
-    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study"))
+    code, out, _ = said(
+        "tune", "digits", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study")
+    )
     assert code == 0
     assert "lr round 1: 0.8 1.4 2 2.6 3.2, 0.2 T_max each" in out
     assert "at most 15 trainings, 11 T_max, about" in out
@@ -56,7 +58,7 @@ def test_dry_run(said: Said, tmp_path: Path) -> None:
 
 
 def test_dry_run_as_json(said: Said) -> None:
-    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
+    code, out, _ = said("tune", "digits", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
     assert code == 0
     plan = json.loads(out)
     assert (plan["trials"], plan["cost"]) == (45, 33.0)

@@ -214,6 +214,8 @@ class Run:
         loss = self._backward(part, risk=last_of_row or step % recipe.mcbr_every == 0)
         if recipe.clip is not None:
             trainee.scaler.unscale_(trainee.optimizer)
+            if trainee.handle is not None:
+                trainee.handle.before_clipping()
             nn.utils.clip_grad_norm_(trainee.model.parameters(), recipe.clip)
         if last_of_row:
             self.line.before_last_step()
