@@ -27,7 +27,7 @@ from fixnorm.training.tasks import task_of
 from fixnorm.training.view import View
 from fixnorm.training.weights import rebuild
 from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
-from helpers.processes import train_under_torchrun
+from helpers.processes import train_by_two
 from helpers.runs import Nursery, Outcome, nursery, same, steps_saved, until
 
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
@@ -224,7 +224,7 @@ def test_two_processes_score_every_image_once(sets: dict[str, Path], tmp_path: P
     """Three images on two processes: the score is that of one process over the same weights."""
     for recipe in (segmenter(), detector()):
         out = tmp_path / recipe.task
-        train_under_torchrun({out: recipe}, data=sets[recipe.task], place=tmp_path)
+        train_by_two({out: recipe}, data=sets[recipe.task], place=tmp_path)
         result = json.loads((out / "result.json").read_text())
         assert result["processes"] == 2
         assert [row["step"] for row in rows(out)] == ["2", "4"]

@@ -26,7 +26,7 @@ from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 from fixnorm.training.view import ProgressView, View
 from fixnorm.training.weights import rebuild
-from helpers.processes import train_under_torchrun
+from helpers.processes import train_by_two
 from helpers.small_nets import true_norm
 from helpers.small_runs import (
     NO_BATCH_STATISTICS,
@@ -273,7 +273,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "digits": small(val_per_class=None, epochs=2),  # 355 images: 177 and 178
     }
     trainings = {place / name: recipe for name, recipe in recipes.items()}
-    train_under_torchrun(trainings, data=None, place=place)
+    train_by_two(trainings, data=None, place=place)
     return place
 
 
