@@ -1,4 +1,4 @@
-"""The process of a :class:`helpers.runs.Nursery`: it has loaded all libraries and forks the command.
+"""The process of a :class:`helpers.runs.Nursery`: it has loaded all and forks the command.
 
 An order is one line of JSON on stdin; what was started and how it ended is said on stdout.
 

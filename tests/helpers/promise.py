@@ -8,6 +8,7 @@ paid once, so hundreds of cases take seconds.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import os
@@ -19,8 +20,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer.main
+
 from fixnorm.commands import run
 
+typer.main.get_command = functools.cache(typer.main.get_command)
+"""Every call would make all the commands anew: a quarter of a second's work in a hundred calls."""
 __all__ = ["Answer", "Hung", "answered", "listing", "refused"]
 
 LONGEST = 2000
