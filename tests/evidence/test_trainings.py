@@ -247,6 +247,7 @@ def test_the_first_trainings_of_a_longer_search_are_those_of_a_shorter_one() -> 
 # -- recordings ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recordings_can_be_replayed_and_need_no_training_that_is_known(tmp_path: Path) -> None:
     scale = replace(SMALL, fig4=(WORKLOAD,))
     world = World(lambda t: hill(t) if t.recipe.alpha is not None else decayed(t))

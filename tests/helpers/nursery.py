@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -73,6 +74,7 @@ def _live(
     program: str | None,
     log: str,
     errors: str,
+    strict: bool,
     env: dict[str, str],
     kill_at: int,
     slow_disk: float,
@@ -85,6 +87,8 @@ def _live(
         os.dup2(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     if "train" not in arguments[:1]:
         _plant_a_seed()
+    if strict:
+        warnings.simplefilter("error", UserWarning)
     if kill_at:
         _kill_before_operation(kill_at, arguments[arguments.index("--out") + 1])
     if slow_disk:
@@ -98,6 +102,7 @@ def _live(
             run(arguments)
         else:
             sys.argv = [program, *arguments]
+            sys.path.insert(0, str(Path(program).parent))
             runpy.run_path(program, run_name="__main__")
         code = 0
     except SystemExit as end:
@@ -124,17 +129,7 @@ def _plant_a_seed() -> None:
         leash.hold(str(parent))
         _wait_and_become_warm(theirs, warm._FORKS)
     theirs.close()
-    start, seeds = warm.process.start, [pid]
-
-    def warm_start(command: Sequence[str], log: Path, **options: Any) -> Any:
-        if not seeds or warm._FORKS not in command:
-            return start(command, log, **options)
-        modules = list(command[command.index(warm._FORKS) + 1 :])
-        order = json.dumps({"modules": modules, "threads": options["threads"]}).encode()
-        socket.send_fds(ours, [order], [options["stdin"]])
-        return _Seedling(seeds.pop())
-
-    warm.process.start = warm_start
+    warm.process = _Starts(warm.process, ours, pid)  # as that module sees it, and no other
 
 
 def _wait_and_become_warm(orders: socket.socket, program: str) -> NoReturn:
@@ -161,6 +156,25 @@ def _wait_and_become_warm(orders: socket.socket, program: str) -> NoReturn:
         traceback.print_exc()
     atexit._run_exitfuncs()
     os._exit(code or 0)
+
+
+class _Starts:
+    """``fixnorm.system.process``, but for the first start of a warm process."""
+
+    def __init__(self, process: Any, orders: socket.socket, seed: int) -> None:
+        self._process, self._orders = process, orders
+        self._seeds = [seed]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+    def start(self, command: Sequence[str], log: Path, **options: Any) -> Any:
+        _, kind, _, *words = command
+        if not self._seeds or kind != "-c" or not words or not words[0].endswith("forks.py"):
+            return self._process.start(command, log, **options)
+        order = {"modules": words[1:], "threads": options["threads"]}
+        socket.send_fds(self._orders, [json.dumps(order).encode()], [options["stdin"]])
+        return _Seedling(self._seeds.pop())
 
 
 class _Seedling:

@@ -66,7 +66,7 @@ class Answer:
         return f"fixnorm {' '.join(self.arguments)!r} → {self.code}\n{said[-3000:]}"
 
 
-def answered(arguments: list[str], folder: Path, *, seconds: float = 60.0) -> Answer:
+def answered(arguments: list[str], folder: Path, *, seconds: float = 600.0) -> Answer:
     """Run the command in ``folder``, which is compared before and after, contents included."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     before, code, crash = listing(folder), None, None
@@ -82,7 +82,7 @@ def answered(arguments: list[str], folder: Path, *, seconds: float = 60.0) -> An
     return Answer(tuple(arguments), code, *told, crash, before, listing(folder))
 
 
-def refused(arguments: list[str], folder: Path, *, seconds: float = 60.0) -> str:
+def refused(arguments: list[str], folder: Path, *, seconds: float = 600.0) -> str:
     """Run a command line that must be refused; returns its line when the promise was kept."""
     answer = answered(arguments, folder, seconds=seconds)
     assert answer.crash is None, f"ended in an exception: {answer}"

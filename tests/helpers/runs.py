@@ -106,6 +106,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(self.mark),
+            cwd=Path(__file__).parents[2],
         )
         assert self._line() == ["ready"]
 
@@ -116,6 +117,7 @@ class Nursery:
         program: Path | None = None,
         log: Path | None = None,
         errors: Path | None = None,
+        strict: bool = False,
         env: dict[str, str] | None = None,
         kill_at: int = 0,
         slow_disk: float = 0.0,
@@ -127,6 +129,7 @@ class Nursery:
             program: a file to run instead of the command.
             log: where its words go (default: a file of its own).
             errors: where those of stderr go (default: to the others).
+            strict: a warning for users is an error.
             env: environment on top.
             kill_at: the process kills itself just before its n-th operation on a file.
             slow_disk: seconds that a file takes to reach the disk.
@@ -138,6 +141,7 @@ class Nursery:
             "program": None if program is None else str(program),
             "log": str(log),
             "errors": str(errors or log),
+            "strict": strict,
             "env": env or {},
             "kill_at": kill_at,
             "slow_disk": slow_disk,
@@ -242,20 +246,16 @@ def command(arguments: list[str], log: Path, *, torchrun: int = 0, **env: str) -
     return Life(process.pid, log, lambda: process.wait(PATIENCE), mark)
 
 
-def ranks(
-    nursery: Nursery, arguments: list[str], size: int = 2, *, program: Path | None = None
-) -> list[Life]:
+def ranks(nursery: Nursery, arguments: list[str], size: int = 2, **options: Any) -> list[Life]:
     """The processes that torchrun would start, forked; one needs no launcher."""
     if size == 1:
-        return [nursery.start(arguments, program=program)]
+        return [nursery.start(arguments, **options)]
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [
-        nursery.start(
-            arguments, program=program, env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}
-        )
+        nursery.start(arguments, env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, **options)
         for r in range(size)
     ]
 
@@ -279,7 +279,7 @@ def alive(mark: str) -> list[int]:
 
 def strays(mark: str, *, besides: int = 0) -> list[int]:
     """Marked processes that are still there when all have had time to notice."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while left := [pid for pid in alive(mark) if pid != besides]:
         if time.monotonic() > deadline:
             break

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 LANDSCAPE = str(next((ROOT / "results/landscapes/fixnorm").glob("*.json")))
 SMALL = ("--set", "epochs=1", "--set", "warmup_epochs=0", "--set", "train_per_class=20")
 TRAIN = ["train", "digits", "--out", "run", "--no-tensorboard", *SMALL]
-PATIENCE = 120.0
+PATIENCE = 600.0
 Prepare = Callable[[], object]
 
 
@@ -114,6 +114,7 @@ def _become(
             stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding=encoding)  # noqa: SIM115
             setattr(sys, name, stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     sys.argv = ["fixnorm", *arguments]
     prepare()
     cli.main()

@@ -207,7 +207,7 @@ def test_the_server_asks_whether_the_owner_is_still_there(server: Server) -> Non
     url = server.new("keepalive")
     assert not any(seconds <= 30 for seconds in keepalives(server.port))
     with Storage.parse(url).owned("study"):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         # As long as something is on its way it need not ask.
         while not any(seconds <= 30 for seconds in keepalives(server.port)):
             assert time.monotonic() < deadline
