@@ -198,6 +198,7 @@ def one_process(scope: str) -> tuple[dict[str, Tensor], Figures]:
     return full(model), handle.figures()
 
 
+@pytest.mark.slow
 @pytest.mark.tried(
     "Features of torch",
     "DDP; FSDP2, also of some layers only and on a mesh of two dimensions",
@@ -224,6 +225,7 @@ def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> No
             assert sharded["heads"][name] == figure
 
 
+@pytest.mark.slow
 @pytest.mark.tried("Features of torch", "`torch.distributed.checkpoint`", "works")
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_sharded_checkpoint_keeps_the_target(tmp_path: Path, scope: str) -> None:

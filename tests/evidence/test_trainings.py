@@ -121,6 +121,7 @@ def test_equal_trainings_have_one_key_and_others_another() -> None:
     assert len({same.key, *(other.key for other in others)}) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", list(SCALES))
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_the_command_of_every_training_gives_its_very_recipe(name: str, scale: Any) -> None:

@@ -75,6 +75,7 @@ def _live(
     log: str,
     errors: str,
     strict: bool,
+    drawn: bool,
     env: dict[str, str],
     kill_at: int,
     slow_disk: float,
@@ -89,6 +90,8 @@ def _live(
         _plant_a_seed()
     if strict:
         warnings.simplefilter("error", UserWarning)
+    if not drawn:
+        _render_nothing()
     if kill_at:
         _kill_before_operation(kill_at, arguments[arguments.index("--out") + 1])
     if slow_disk:
@@ -201,6 +204,14 @@ class _Seedling:
 
 
 # -- what may happen to a life ---------------------------------------------------------------------
+
+
+def _render_nothing() -> None:
+    """To render the drawings of a report takes longer than the trainings of a small search."""
+    from fixnorm.report import html, write
+
+    write.png = lambda drawing: b"a picture"
+    html.svg = lambda panel, prefix: "<svg></svg>"
 
 
 def _kill_before_operation(number: int, folder: str) -> None:

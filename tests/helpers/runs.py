@@ -118,6 +118,7 @@ class Nursery:
         log: Path | None = None,
         errors: Path | None = None,
         strict: bool = False,
+        drawn: bool = True,
         env: dict[str, str] | None = None,
         kill_at: int = 0,
         slow_disk: float = 0.0,
@@ -130,6 +131,7 @@ class Nursery:
             log: where its words go (default: a file of its own).
             errors: where those of stderr go (default: to the others).
             strict: a warning for users is an error.
+            drawn: the drawings of a report are rendered.
             env: environment on top.
             kill_at: the process kills itself just before its n-th operation on a file.
             slow_disk: seconds that a file takes to reach the disk.
@@ -142,6 +144,7 @@ class Nursery:
             "log": str(log),
             "errors": str(errors or log),
             "strict": strict,
+            "drawn": drawn,
             "env": env or {},
             "kill_at": kill_at,
             "slow_disk": slow_disk,

@@ -41,15 +41,16 @@ def command(out: Path, *options: str) -> list[str]:
     return [*tune, *SMALL[:6], *words, *options]
 
 
-def start(out: Path, *options: str) -> Life:
+def start(out: Path, *options: str, drawn: bool = False) -> Life:
     """The command, as a fork: see :mod:`helpers.runs`."""
     nursery = shared_nursery()
-    return nursery.start(command(out, *options)[3:], log=nursery.home / f"{uuid.uuid4()}.log")
+    log = nursery.home / f"{uuid.uuid4()}.log"
+    return nursery.start(command(out, *options)[3:], log=log, drawn=drawn)
 
 
-def finish(out: Path, *options: str) -> dict[str, object]:
+def finish(out: Path, *options: str, drawn: bool = False) -> dict[str, object]:
     """Run the command to its end; the content of result.json."""
-    driver = start(out, *options)
+    driver = start(out, *options, drawn=drawn)
     assert driver.wait() == 0, driver.said()
     return json.loads((out / "result.json").read_text())
 

@@ -25,6 +25,7 @@ from fixnorm import cli
 from fixnorm.commands import app as application
 from fixnorm.commands import run
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LANDSCAPE = str(next((ROOT / "results/landscapes/fixnorm").glob("*.json")))
 SMALL = ("--set", "epochs=1", "--set", "warmup_epochs=0", "--set", "train_per_class=20")
@@ -323,7 +324,6 @@ def children(pid: int) -> list[int]:
     return [p for p in pids if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_replays_leave_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     words = ("--strategies", "gp", "--replays", "5000", "--workers", "2")

@@ -224,6 +224,7 @@ def test_a_killed_run_keeps_the_same_states(nursery: Nursery, tmp_path: Path) ->
     assert_same_states(out, whole)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_forgets_states_of_steps_that_it_repeats(tmp_path: Path) -> None:
     """Another machine may come to other bits: no state may be of the life before."""
     recipe, out = longer(), tmp_path / "run"
@@ -239,6 +240,7 @@ def test_a_resumed_run_forgets_states_of_steps_that_it_repeats(tmp_path: Path) -
     assert_same_states(out, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_killed_branch_goes_on_without_the_run_it_left(tmp_path: Path) -> None:
     recipe, (trunk, branch, full) = longer(), (tmp_path / n for n in "abc")
     trained(recipe, trunk, branches=(0.8,))
@@ -426,6 +428,7 @@ def test_a_state_that_is_none_is_passed_over(
         assert "starting from the beginning" in said
 
 
+@pytest.mark.slow
 def test_a_cap_that_is_met_in_the_first_row(trunk: Path, tmp_path: Path) -> None:
     words = Words()
     own, branch, full = changed(longer(), alpha=0.5), tmp_path / "branch", tmp_path / "full"

@@ -238,6 +238,7 @@ def test_two_processes_score_every_image_once(sets: dict[str, Path], tmp_path: P
         assert result[result["metric"]] == pytest.approx(found, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_segmenter_learns_stripes(sets: dict[str, Path], tmp_path: Path) -> None:
     """One colour a class: from under a third to nearly all; a trivial predictor has 1/9."""
     recipe = segmenter(iterations=40, eval_every=20, batch_size=4, lr=0.3)

@@ -48,6 +48,7 @@ def is_under_way(life: Life) -> bool:
     return until(lambda: "going on from" in life.said() or "epoch   1/" in life.said(), life)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_leaves_a_run_that_goes_on(
     nursery: Nursery, tmp_path: Path, number: signal.Signals

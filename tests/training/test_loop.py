@@ -176,6 +176,7 @@ def test_an_optimizer_that_cannot_be_had(name: str, message: str) -> None:
         build(recipe, digits(recipe), ALONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -196,6 +197,7 @@ def test_options_together_train_and_keep_the_norm(tmp_path: Path, changes: dict[
     assert not result["diverged"]
 
 
+@pytest.mark.slow
 def test_dropped_paths_depend_on_the_step_alone(tmp_path: Path) -> None:
     """What else the process draws, before or meanwhile, does not change the run."""
 

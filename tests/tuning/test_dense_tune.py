@@ -49,7 +49,7 @@ def test_a_search_of_real_trainings(
     make = striped_streets if recipe.task == "segmentation" else boxes_on_noise
     data, out = make(tmp_path / "set"), tmp_path / "study"
     short = ("--splits", "2", "--fractions", "0.5,1", "--alphas", "0.5", "--workers", "2")
-    nursery.run(arguments(recipe, data, out, *short))
+    nursery.run(arguments(recipe, data, out, *short), drawn=False)
     result = json.loads((out / "result.json").read_text())
     (record,) = read_studies(Storage.in_folder(out), out)
     assert record.metric == label
