@@ -48,7 +48,7 @@ def test_the_driver_killed_five_times(tmp_path: Path, reference: StudyRecord) ->
     while kills < 5:
         driver = start(out)
         until(lambda out=out: trainings(out), driver)
-        time.sleep(moments.uniform(0.0, 1.5))
+        time.sleep(moments.uniform(0.0, 1.0))
         if driver.kill() == 0:  # this search was over before the kill: on with another
             check_whole(out, reference)
             studies += 1
@@ -65,8 +65,8 @@ def test_trainings_killed_six_times(tmp_path: Path, reference: StudyRecord) -> N
     out, moments = tmp_path / "study", random.Random(1)
     driver = start(out)
     kills = 0
-    while kills < 6 and not driver.has_ended():
-        time.sleep(moments.uniform(0.0, 0.3))
+    while kills < 6 and until(lambda: trainings(out), driver):
+        time.sleep(moments.uniform(0.0, 0.1))
         for victim in moments.sample(running := trainings(out), k=min(len(running), 1)):
             with suppress(OSError):  # it has come to its end
                 warm = int(Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1])
