@@ -245,6 +245,7 @@ def test_a_step_within_a_step_counts_once(closure: bool) -> None:
         assert_same(weights(model), plain())
 
 
+@pytest.mark.slow
 def test_a_compiled_step_makes_no_difference() -> None:
     model, optimizer = start()
     fixnorm.attach(optimizer, lr="auto", steps=STEPS)

@@ -132,6 +132,7 @@ def test_the_callback_alone(tmp_path: Path, seen: Rescales) -> None:
     assert "fixnorm/angle/classifier.1.weight" in made.state.log_history[0]
 
 
+@pytest.mark.slow
 def test_training_twice_and_attached_before(tmp_path: Path, seen: Rescales) -> None:
     made = trainer(tmp_path, max_steps=2)
     handle = fixnorm.attach(made.optimizer)
@@ -154,6 +155,7 @@ def test_a_plain_optimizer_is_told(tmp_path: Path) -> None:
         made.train()
 
 
+@pytest.mark.slow
 def test_lr_auto(tmp_path: Path) -> None:
     """Twice: the second training of one trainer begins anew."""
     mean_squares: list[float] = []
@@ -182,6 +184,7 @@ def saved(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.tried(
     "Leaving FixNorm",
     "transformers: `trainer.save_model()`",
@@ -239,6 +242,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert_goes_on(killed / "end.pt", whole_run / "end.pt", steps=STEPS, left=STEPS - 3)
 
 
+@pytest.mark.slow
 def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> None:
     """Not the norm that is found when training goes on: here the saved one is twice as large."""
     options = {"save_strategy": "steps", "save_steps": 3, "lr_scheduler_type": "constant"}
