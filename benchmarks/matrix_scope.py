@@ -272,15 +272,16 @@ def judge(ledger: Ledger, setting: Setting, side: Side) -> Point:
     return winner
 
 
-def transfer(ledger: Ledger, side: Side) -> None:
+def transfer(ledger: Ledger, sides: tuple[Side, ...]) -> None:
     """What was best at the first width, at the others, beside half and twice its lr there."""
     first, *wider = WIDTHS
-    winner = judge(ledger, first, side)
-    for setting in wider:
-        get = ledger.getter(setting, side)
-        for seed in SEEDS[:2]:
-            for factor in (1.0, 0.5, 2.0, 0.25):
-                get(replace(winner, lr=float(f"{winner.lr * factor:.3g}"), seed=seed))
+    winners = [(side, judge(ledger, first, side)) for side in sides]
+    for seed in SEEDS:
+        for setting in wider:
+            for side, winner in winners:
+                get = ledger.getter(setting, side)
+                for factor in (1.0, 0.5, 2.0):
+                    get(replace(winner, lr=float(f"{winner.lr * factor:.3g}"), seed=seed))
 
 
 def main() -> None:
@@ -296,8 +297,7 @@ def main() -> None:
     ledger = Ledger(options.out, options.data)
     known = {side.name: side for side in (*SIDES, MATRIX_MUON)}
     if options.phase == "transfer":
-        for side in (ADAMW, MATRIX):
-            transfer(ledger, side)
+        transfer(ledger, (ADAMW, MATRIX))
         return
     for setting in JUDGED:
         for name in options.sides if setting.name in options.settings else ():

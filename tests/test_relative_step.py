@@ -97,7 +97,7 @@ def test_embeddings_are_no_matrices(tied: bool) -> None:
     assert report.fixed == (("mix.weight",) if tied else ("mix.weight", "head.weight"))
     reasons = {kept.name: kept.reason for kept in report.kept}
     assert reasons.keys() == {"tokens.weight", "places.weight"}
-    assert ("a head tied to tokens.weight (Embedding)" in reasons["tokens.weight"]) == tied
+    assert ("head.weight, tied to Embedding: no cap" in reasons["tokens.weight"]) == tied
     assert isinstance(model.head, fixnorm.FixNormLinear) != tied
     assert fixnorm.fold(model) is model
 

@@ -377,7 +377,7 @@ def _no_matrix(row: AuditRow, modules: dict[str, nn.Module]) -> str | None:
         return None
     owner = modules[owner_name(others[0])]
     if row.head_uses:
-        return f"a head tied to {others[0]} ({type(owner).__name__}): an embedding, left plain"
+        return f"{row.head_uses[0]}, tied to {type(owner).__name__}: no cap, left to the optimizer"
     return f"{type(owner).__name__} does not multiply by it: left to the optimizer"
 
 
