@@ -205,6 +205,10 @@ def test_a_matrix_of_zeros_has_no_radius() -> None:
 
 def test_attach_refuses_what_has_no_angle() -> None:
     model = converted()
+    optimizer = adamw(model)
+    optimizer.param_groups[0]["lr"] = None
+    with pytest.raises(ValueError, match="AdamW has no lr, which would be the angle"):
+        fixnorm.attach(optimizer)
     with pytest.raises(ValueError, match=r"an angle, such as lr=0.02"):
         fixnorm.attach(torch.optim.SGD(fixnorm.param_groups(model), lr=1.0), lr="auto", steps=10)
     optimizer = adamw(model)
@@ -233,7 +237,9 @@ def test_a_turn_by_hand(dtype: torch.dtype) -> None:
     """From (3, 0, 0) with a step of any length to the side: R·(1, lr, 0)/√(1 + lr²)."""
     weight = torch.tensor([[3.0, 0.0, 0.0]], dtype=dtype)
     before = weight.clone()
-    turned = turn_([weight.add_(torch.tensor([[0.0, 0.125, 0.0]]))], [before], [3.0], [0.75])
+    turned = turn_(
+        [weight.add_(torch.tensor([[0.0, 0.125, 0.0]]))], [before], torch.tensor([3.0]), 0.75
+    )
     expected = torch.tensor([[2.4, 1.8, 0.0]], dtype=dtype)
     torch.testing.assert_close(weight, expected)
     torch.testing.assert_close(turned.angles(), torch.tensor([math.atan(0.75)]))
@@ -242,7 +248,7 @@ def test_a_turn_by_hand(dtype: torch.dtype) -> None:
 
 def test_a_step_along_the_weight_turns_nothing() -> None:
     weight = torch.tensor([[3.0, 4.0]])
-    turned = turn_([weight.mul_(1.5)], [torch.tensor([[3.0, 4.0]])], [5.0], [0.1])
+    turned = turn_([weight.mul_(1.5)], [torch.tensor([[3.0, 4.0]])], torch.tensor([5.0]), 0.1)
     torch.testing.assert_close(weight, torch.tensor([[3.0, 4.0]]))
     assert turned.angles().item() == pytest.approx(0, abs=1e-3)
 
@@ -260,7 +266,7 @@ def test_the_angle_of_the_figures_is_the_angle() -> None:
         before, optimizer.param_groups[0]["params"], figures.values(), strict=True
     ):
         cosine = (old * p).sum() / old.norm() / p.double().norm()
-        assert found.angle == pytest.approx(float(torch.acos(cosine)), rel=1e-4)
+        assert found.angle == pytest.approx(torch.acos(cosine).item(), rel=1e-4)
         assert 0.2 < found.angle < 0.4
         assert found.radius == pytest.approx(true_norm([p]), rel=1e-6)
 
@@ -336,6 +342,59 @@ def test_two_optimizers_share_the_matrices() -> None:
     assert len(figures) == len(MATRICES)
     assert figures["qkv.weight"].angle == pytest.approx(0.05, rel=0.05)
     assert figures["fc.weight"].angle == pytest.approx(0.02, rel=0.05)
+
+
+TORCH = [
+    *("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop"),
+    *("Rprop", "ASGD", "Adafactor"),
+]
+
+
+@pytest.mark.tried(
+    "Optimizers", "scope `matrix` with every optimizer of torch", "works", "12, Muon"
+)
+@pytest.mark.parametrize("name", TORCH)
+def test_every_optimizer_turns_by_its_lr(name: str) -> None:
+    model = converted()
+    optimizer = getattr(torch.optim, name)(fixnorm.param_groups(model), lr=0.01)
+    handle = fixnorm.attach(optimizer)
+    train(model, optimizer, steps=2)
+    for figures in handle.figures().matrices.values():
+        assert figures.angle == pytest.approx(0.01, rel=0.05)
+    radii = optimizer.param_groups[0]["fixnorm_radii"]
+    assert [true_norm([p]) for p in optimizer.param_groups[0]["params"]] == pytest.approx(radii)
+
+
+class Climbing(torch.optim.SGD):
+    """Sharpness-aware: up by the gradient, then a step by the gradient found there."""
+
+    def first_step(self) -> None:
+        self.up = [0.1 * p.grad for group in self.param_groups for p in group["params"]]
+        self._add(self.up)
+
+    def second_step(self) -> None:
+        self._add([-up for up in self.up])
+        super().step()
+
+    @torch.no_grad()
+    def _add(self, moves: list[Tensor]) -> None:
+        for p, move in zip((p for g in self.param_groups for p in g["params"]), moves, strict=True):
+            p.add_(move)
+
+
+def test_a_step_in_two_parts_turns_once() -> None:
+    model = converted()
+    optimizer = Climbing(fixnorm.param_groups(model), lr=0.05)
+    handle = fixnorm.attach(optimizer)
+    before = model.up.weight.detach().clone()
+    for x, y in learnable_batches(1):
+        for part in (optimizer.first_step, optimizer.second_step):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            part()
+    cosine = nn.functional.cosine_similarity(before.flatten(), model.up.weight.flatten(), dim=0)
+    assert torch.acos(cosine).item() == pytest.approx(0.05, rel=0.1)
+    assert handle.figures().matrices["up.weight"].angle == pytest.approx(0.05, rel=0.1)
 
 
 def test_the_slow_twin_agrees_with_adamw() -> None:
@@ -421,6 +480,15 @@ def test_what_is_unfrozen_joins(ours: bool) -> None:
     assert true_norm([model.up.weight]) == pytest.approx(norm, rel=1e-6)
     assert not torch.equal(model.up.weight, before)
     assert handle.figures().matrices["up.weight"].angle == pytest.approx(0.05, rel=0.05)
+
+
+def test_an_lr_that_is_no_angle_is_warned_of() -> None:
+    model = converted()
+    optimizer = adamw(model, lr=1.4)
+    fixnorm.attach(optimizer)
+    with pytest.warns(UserWarning, match=r"lr 1.4 is the angle, in radians") as told:
+        train(model, optimizer)
+    assert len(told) == 1
 
 
 def test_a_removed_hook_leaves_the_steps_to_the_optimizer() -> None:

@@ -405,7 +405,7 @@ def _warnings(report: Conversion, audited: Audit, modules: dict[str, nn.Module])
         row = audited[kept.name]
         owner, _, own = kept.name.rpartition(".")
         wanted = kept.reason == "excluded by the caller" or not row.trainable
-        if _multiplies(modules[owner], own) and not wanted:
+        if _multiplies(modules[owner], own) and not wanted and report.scope != "matrix":
             by_reason.setdefault(kept.reason, []).append(kept.name)
     for reason, names in by_reason.items():
         yield f"the scale of {_few(names)} matters and it is not fixed: {reason}"

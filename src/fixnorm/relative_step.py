@@ -20,6 +20,7 @@ Nothing is brought to the host, and sharded weights are measured by :mod:`fixnor
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ from fixnorm.telemetry import MatrixFigures
 __all__ = ["MatrixSphere", "RelativeSteps", "Turned", "matrix_spheres", "set_radii", "turn_"]
 
 _PRECISE = (torch.float32, torch.float64)
+_WIDE = 0.5
+"""Far above any angle that trains: meant for another scope."""
 
 
 class Turned(NamedTuple):
@@ -44,46 +47,41 @@ class Turned(NamedTuple):
     """‖d_i‖, of the optimizer's own step."""
     norms: Tensor
     """‖W₀ + lr·R·d/‖d‖‖ / R of every matrix: 1 where it has not moved."""
-    lr: Tensor
+    lr: float | Tensor
 
     def angles(self) -> Tensor:
         """Radians that the matrices turned: the angle at W₀ of a triangle whose sides are known.
 
         ‖W₀/R + lr·u‖² = 1 + lr² + 2·x for a unit u, with x = lr·cos(W₀, u).
         """
-        x = (self.norms.square() - 1 - self.lr.square()) / 2
-        across = (self.lr.square() - x.square()).clamp(min=0).sqrt()
+        x = (self.norms.square() - 1 - self.lr**2) / 2
+        across = (self.lr**2 - x.square()).clamp(min=0).sqrt()
         return torch.where(self.steps != 0, torch.atan2(across, 1 + x), 0 * x)
 
 
 @torch.no_grad()
 def turn_(
-    weights: Sequence[Tensor],
-    before: Sequence[Tensor],
-    radii: Sequence[float],
-    lrs: Sequence[float | Tensor],
+    weights: Sequence[Tensor], before: Sequence[Tensor], radii: Tensor, lr: float | Tensor
 ) -> Turned:
     """Replace the optimizer's step by the relative one, in place, for matrices that it moved.
 
-    ``before``: W₀ of each, what this process holds of it; ``radii`` and ``lrs``: one for each.
+    ``before``: W₀ of each, what this process holds of it; ``radii``: shape (n,), on their device.
     """
     own = [local(weight) for weight in weights]
     parts = [part if part.dtype in _PRECISE else part.float() for part in own]
     for part, old in zip(parts, before, strict=True):
         part.sub_(old)  # d
     steps = weight_norms(weights, parts)
-    radius = steps.new_tensor(radii)
-    lr = torch.stack([torch.as_tensor(lr, dtype=steps.dtype, device=steps.device) for lr in lrs])
     moved = steps != 0
-    length = torch.where(moved, lr * radius / steps, 0 * steps)
-    for part, old, factor in zip(parts, before, length.unbind(), strict=True):
-        part.mul_(factor.to(part.device)).add_(old)
-    norms = torch.where(moved, weight_norms(weights, parts) / radius, torch.ones_like(steps))
+    lengths = torch.where(moved, lr * radii / steps, 0 * steps)
+    for part, old, length in zip(parts, before, lengths.unbind(), strict=True):
+        part.mul_(length.to(part.device)).add_(old)
+    norms = torch.where(moved, weight_norms(weights, parts) / radii, torch.ones_like(steps))
     for part, mine, norm in zip(parts, own, norms.unbind(), strict=True):
         part.div_(norm.to(part.device))
         if mine is not part:
             mine.copy_(part)
-    return Turned(steps, norms, lr)
+    return Turned(steps, norms, lr.detach().clone() if isinstance(lr, Tensor) else lr)
 
 
 class MatrixSphere(NamedTuple):
@@ -143,66 +141,88 @@ def _check_group(optimizer: Optimizer, group: dict[str, Any]) -> None:
             f"{type(optimizer).__name__} steps a copy of the weights, which a relative step does "
             "not reach: take another optimizer, or scope='layer'"
         )
-    if "lr" not in group:
+    if group.get("lr") is None:
         raise ValueError(
             f"{type(optimizer).__name__} has no lr, which would be the angle of a relative step: "
             "take another optimizer, or scope='layer'"
         )
 
 
-class _Matrix(NamedTuple):
-    """A matrix in a step that has begun."""
+class _UnderWay(NamedTuple):
+    """The matrices of a group in a step that has begun."""
 
-    weight: nn.Parameter
-    radius: float
+    key: tuple[int, int]
     group: dict[str, Any]
-    before: Tensor
+    weights: list[nn.Parameter]
+    radii: list[float]
+    before: list[Tensor]
+
+
+class _Done(NamedTuple):
+    """The last step of a group."""
+
+    names: list[str]
+    radii: list[float]
+    turned: Turned
 
 
 class RelativeSteps:
     """Makes the steps of attached optimizers relative, and keeps what the last ones saw."""
 
     def __init__(self) -> None:
-        self._under_way: list[_Matrix] = []
-        self._last: dict[tuple[int, ...], tuple[list[_Told], Turned]] = {}
+        self._under_way: list[_UnderWay] = []
+        self._done: dict[tuple[int, int], _Done] = {}
+        self._on_device: dict[tuple[float, ...], Tensor] = {}
+        self._warned = False
 
     def before(self, optimizer: Optimizer) -> None:
         """Copy the matrices that the step may move."""
-        self._under_way = [
-            _Matrix(weight, radius, group, local(weight).clone())
-            for group in _groups(optimizer)
-            for weight, radius in zip(fixed_weights(group), group[RADII], strict=True)
-            if weight.requires_grad
-        ]
+        self._under_way = []
+        for i, group in enumerate(_groups(optimizer)):
+            pairs = zip(fixed_weights(group), group[RADII], strict=True)
+            moving = [(weight, radius) for weight, radius in pairs if weight.requires_grad]
+            if moving:
+                weights = [weight for weight, _ in moving]
+                radii = [radius for _, radius in moving]
+                copies = [local(weight).clone() for weight in weights]
+                key = (id(optimizer), i)
+                self._under_way.append(_UnderWay(key, group, weights, radii, copies))
 
     def after(self) -> None:
         """Make the step relative; the copy is gone with it."""
-        step, self._under_way = self._under_way, []
-        if step:
-            weights = [matrix.weight for matrix in step]
-            turned = turn_(
-                weights,
-                [matrix.before for matrix in step],
-                [matrix.radius for matrix in step],
-                [matrix.group["lr"] for matrix in step],
-            )
-            told = [_Told(_name(matrix.weight), matrix.radius) for matrix in step]
-            self._last[tuple(map(id, weights))] = (told, turned)
+        under_way, self._under_way = self._under_way, []
+        for key, group, weights, radii, before in under_way:
+            self._warn_of(group["lr"])
+            turned = turn_(weights, before, self._tensor(radii, weights[0]), group["lr"])
+            self._done[key] = _Done([_name(weight) for weight in weights], radii, turned)
 
     def figures(self) -> dict[str, MatrixFigures]:
         """The last steps' numbers, fetched to the host."""
-        return {
-            matrix.name: MatrixFigures(matrix.radius, step / matrix.radius, angle)
-            for told, turned in self._last.values()
-            for matrix, step, angle in zip(
-                told, turned.steps.tolist(), turned.angles().tolist(), strict=True
+        found: dict[str, MatrixFigures] = {}
+        for names, radii, turned in self._done.values():
+            numbers = (turned.steps.tolist(), turned.angles().tolist())
+            for name, radius, step, angle in zip(names, radii, *numbers, strict=True):
+                found[name] = MatrixFigures(radius, step / radius, angle)
+        return found
+
+    def _tensor(self, radii: list[float], weight: Tensor) -> Tensor:
+        """The radii on the device: they are sent there once, as sending may wait for it."""
+        key = tuple(radii)
+        known = self._on_device.get(key)
+        if known is None or known.device != weight.device:
+            dtype = torch.promote_types(weight.dtype, torch.float32)
+            known = torch.tensor(radii, dtype=dtype, device=weight.device)
+            self._on_device = {key: known}
+        return known
+
+    def _warn_of(self, lr: float | Tensor) -> None:
+        if not self._warned and not isinstance(lr, Tensor) and lr > _WIDE:
+            self._warned = True
+            warnings.warn(
+                f"fixnorm: lr {lr:g} is the angle, in radians, by which a step turns each matrix "
+                "of scope 'matrix': begin with 0.02",
+                stacklevel=5,
             )
-        }
-
-
-class _Told(NamedTuple):
-    name: str
-    radius: float
 
 
 def _groups(optimizer: Optimizer) -> Iterator[dict[str, Any]]:
