@@ -187,6 +187,13 @@ def test_scopes_that_do_not_go_together() -> None:
         fixnorm.param_groups(model, scope="matrix")
 
 
+def test_param_groups_takes_the_scope_of_convert() -> None:
+    model = ResNet()
+    fixnorm.convert(model, alpha=1.0, scope="layer")
+    assert len(fixnorm.param_groups(model)) == 5
+    assert len(fixnorm.param_groups(model, scope="global")) == 2
+
+
 def test_a_matrix_of_zeros_has_no_radius() -> None:
     model = PatchNet()
     nn.init.zeros_(model.proj.weight)

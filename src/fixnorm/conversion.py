@@ -17,7 +17,6 @@ import difflib
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
@@ -78,8 +77,9 @@ class Conversion:
     """Trainable weights that the sample did not reach: nothing is known of them, so not fixed."""
     matrices: tuple[Matrix, ...]
     """All weights of the converted model, by which a later change is noticed."""
-    scope: Literal["matrix"] | None = None
-    """``matrix`` where each of the fixed weights has a sphere of its own, whatever its role."""
+    scope: Scope | None = None
+    """As given to ``convert``. With ``matrix`` each of the fixed weights has a sphere of its own,
+    whatever its role; the others differ for :func:`fixnorm.param_groups` alone."""
 
     def __str__(self) -> str:
         what = {"capped": "capped scale", "free": "free scale", "plain": "left plain"}
@@ -127,7 +127,7 @@ def convert(
             the head a plain layer (to be decayed).
         scope: ``"matrix"`` for a net whose weights are not scale-free (transformers, ConvNeXt):
             each weight that multiplies activations gets a sphere of its own, and no layer but the
-            head is changed. Any other scope is ``param_groups``' to choose.
+            head is changed. Another scope is what ``param_groups`` takes where it is given none.
         radius: with ``scope="matrix"``, the spheres' radii where the weights should not keep the
             norms that they have: a number that multiplies them, or ``"fan_in"``
             (:mod:`fixnorm.radius`). It rescales the weights: for fresh ones, not for pretrained.
@@ -197,7 +197,7 @@ def convert(
         kept=tuple(kept),
         unused=tuple(unused),
         matrices=tuple(matrices(model)),
-        scope="matrix" if own_spheres else None,
+        scope=scope,
     )
     setattr(model, _ATTRIBUTE, report)
     for message in _warnings(report, audited, modules):
