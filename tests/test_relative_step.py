@@ -320,6 +320,18 @@ def test_a_fused_step_that_a_scaler_skips_moves_nothing() -> None:
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
 
 
+def test_half_precision_is_rounded_once() -> None:
+    torch.manual_seed(0)
+    before = torch.randn(64, 64).bfloat16()
+    weight = before + 0.1 * torch.randn(64, 64).bfloat16()
+    radius = true_norm([before])
+    d = weight.double() - before.double()
+    expected = before.double() + 0.1 * radius * d / d.norm()
+    expected = (expected * radius / expected.norm()).bfloat16()
+    turn_([weight], [before], torch.tensor([radius]), 0.1)
+    assert (weight == expected).float().mean() > 0.99
+
+
 def test_half_precision_keeps_its_radius() -> None:
     model = converted(radius="fan_in").to(torch.bfloat16)
     optimizer = adamw(model)
