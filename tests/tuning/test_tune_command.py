@@ -99,6 +99,12 @@ def test_the_plan_of_who_names_none(said: Said, given: list[str], plan: str) -> 
     assert (code, out.partition(";")[0]) == (0, f"digits by fixnorm, {plan}")
 
 
+def test_angles_are_searched_for_among_angles(said: Said) -> None:
+    code, out, _ = said("tune", "--set", "scope=matrix", "--dry-run")
+    assert code == 0
+    assert "lr round 1: 0.02 0.035 0.05 0.065 0.08, 0.2 T_max each" in out
+
+
 def test_dry_run_counts_the_probe(said: Said) -> None:
     given = ("--from-weight-decay", "0.4", "1e-4")
     _, out, _ = said("tune", "digits", "--dry-run", "--json", *given)

@@ -49,6 +49,8 @@ _METHODS = ("fixnorm", _BASELINE)
 _OF_BASELINE = ("budget", "sampler", "weight_decay_min", "weight_decay_max")
 _OF_PLANS = ("plan", "splits", "fractions", "alphas", "margin", "from_weight_decay", "compare")
 _OF_LR = ("lr_min", "lr_max", "splits", "fractions", "from_weight_decay")
+_ANGLES = (0.005, 0.08)
+"""Where the lr of scope ``matrix`` is searched for: radians, around 0.02 (docs/beyond-cnns.md)."""
 _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay": "its range"}
 
 
@@ -249,7 +251,7 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
     from fixnorm.training.recipe import changed
     from fixnorm.tuning.lengths import whole_lengths
 
-    low, high = recipe.lr_range
+    low, high = _ANGLES if recipe.scope == "matrix" else recipe.lr_range
     lr_min, lr_max = _or(wanted.lr_min, low), _or(wanted.lr_max, high)
     if wanted.method == "fixnorm":
         plan = plan_for(wanted, recipe)
@@ -288,7 +290,8 @@ def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
     name = wanted.plan
     if name is None:
         searches = any(getattr(wanted, option) is not None for option in _OF_LR)
-        judged = recipe.optimizer == "sgd" and recipe.against_auto_lr is None
+        joint = recipe.scope != "matrix"
+        judged = joint and recipe.optimizer == "sgd" and recipe.against_auto_lr is None
         name = AUTO if judged and not searches else "paper"
     plan = plan_of(name)
     if wanted.margin is not None and "margin" not in plan.parameters:

@@ -159,8 +159,12 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     model = _with_shared_norms(model, recipe, world).to(world.device)
     if recipe.channels_last:
         model = model.to(memory_format=torch.channels_last)
+    fixes = METHODS[recipe.method].fixes
     groups = fixnorm.param_groups(
-        model, scope=recipe.scope, method=recipe.method, weight_decay=recipe.weight_decay
+        model,
+        scope=recipe.scope if fixes else None,
+        method=recipe.method,
+        weight_decay=recipe.weight_decay,
     )
     optimizer = make_optimizer(recipe, groups)
     return Trainee(
@@ -168,7 +172,7 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
         model=model,
         forward=_wrapped(model, recipe, world),
         optimizer=optimizer,
-        handle=_attached(recipe, optimizer, data) if METHODS[recipe.method].fixes else None,
+        handle=_attached(recipe, optimizer, data) if fixes else None,
         scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         conv=[model.get_parameter(name) for name in conv_names],
         heads=tuple(task.heads(heads)),
@@ -197,6 +201,7 @@ def _converted(
             model,
             method=recipe.method if fixes else "wn-fc",
             alpha=recipe.alpha,
+            scope=recipe.scope if fixes else None,
             sample=sample,
             head=recipe.head,
         )
