@@ -394,6 +394,7 @@ def test_number_of_passes_does_not_grow_with_the_number_of_weights() -> None:
         assert calls["forward"] == 3  # two in training mode, one in evaluation mode
 
 
+@pytest.mark.slow
 def test_nothing_stays_in_memory() -> None:
     model = SmallNet()
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from fixnorm import norm
+from fixnorm import plain_norms
 from helpers.small_nets import MobileNet, PatchNet, ResNet, learnable_batches, true_norm
 
 ALPHA = 0.6
@@ -161,7 +161,7 @@ LOOPS = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_contract(optimizer: str, net: str, loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if loop == "norms-at-once":  # as on a GPU
-        monkeypatch.setattr(norm, "_LOOPING", ())
+        monkeypatch.setattr(plain_norms, "_LOOPING", ())
     run = start(net, optimizer, compiled=loop == "compile")
     start_weights = [p.detach().clone() for p in run.fixed]
     steps = 0
@@ -210,7 +210,7 @@ def test_contract_of_scope_matrix(
     optimizer: str, net: str, loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if loop == "norms-at-once":  # as on a GPU
-        monkeypatch.setattr(norm, "_LOOPING", ())
+        monkeypatch.setattr(plain_norms, "_LOOPING", ())
     run = start(net, optimizer, compiled=loop == "compile", scope="matrix")
     before = [p.detach().clone() for p in run.fixed]
     first = [p.clone() for p in before]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -22,6 +21,7 @@ import fixnorm
 from fixnorm.groups import kept_norm
 from fixnorm.norm import local
 from fixnorm.telemetry import Figures
+from helpers.runs import ranks, shared_nursery
 from helpers.small_nets import GroupNet, learnable_batches, true_norm
 
 STEPS, WORLD = 6, 2
@@ -172,7 +172,8 @@ def _checkpoint(rank: int, results: Path, scope: str) -> None:
 JOBS = {"ddp": _ddp, "fsdp": _fsdp, "mixed": _mixed, "hybrid": _hybrid, "checkpoint": _checkpoint}
 
 
-def _process(rank: int, job: str, results: str, scope: str) -> None:
+def _process(job: str, results: str, scope: str) -> None:
+    rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group(
@@ -184,8 +185,8 @@ def _process(rank: int, job: str, results: str, scope: str) -> None:
 
 
 def run(job: str, folder: Path, scope: str) -> list[dict[str, Tensor]]:
-    start: Callable[..., Any] = mp.spawn
-    start(_process, args=(job, str(folder), scope), nprocs=WORLD)
+    for life in ranks(shared_nursery(), [job, str(folder), scope], program=Path(__file__)):
+        assert life.wait() == 0, life.said()
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
 
 
@@ -199,6 +200,7 @@ def one_process(scope: str) -> tuple[dict[str, Tensor], Figures]:
     return full(model), handle.figures()
 
 
+@pytest.mark.slow
 @pytest.mark.tried(
     "Features of torch",
     "DDP; FSDP2, also of some layers only and on a mesh of two dimensions",
@@ -227,8 +229,13 @@ def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> No
             assert sharded["heads"][name] == figure
 
 
+@pytest.mark.slow
 @pytest.mark.tried("Features of torch", "`torch.distributed.checkpoint`", "works")
 @pytest.mark.parametrize("scope", ["global", "layer", "matrix"])
 def test_sharded_checkpoint_keeps_the_target(tmp_path: Path, scope: str) -> None:
     first, second = run("checkpoint", tmp_path, scope)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+if __name__ == "__main__":
+    _process(*sys.argv[1:])

@@ -6,45 +6,50 @@ A new file in ``examples/`` needs no test of its own.
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from helpers.runs import Nursery, nursery, ranks
+
+__all__ = ["nursery"]  # a fixture, which pytest looks up by name
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-RUNNERS = {"python": ["-W", "error::UserWarning"], "torchrun": ["-m", "torch.distributed.run"]}
 
 
-def command(file: Path, text: str) -> list[str]:
-    """``python …`` or ``torchrun …`` of the docstring, with this interpreter."""
+def command(file: Path, text: str) -> tuple[str, list[str]]:
+    """``python`` or ``torchrun`` of the docstring, and the words that follow."""
     found = re.findall(rf"^    (python|torchrun) (.*\b{file.name}.*)$", text, re.MULTILINE)
     assert found, f"the docstring of {file.name} does not say how to run it"
     runner, rest = found[0]
-    return [sys.executable, *RUNNERS[runner], *rest.split()]
+    return runner, rest.split()
+
+
+def printed(runner: str, words: list[str], nursery: Nursery) -> str:
+    """``python``, and the processes of ``torchrun``, as forks of one that has loaded torch."""
+    number = 1
+    if runner == "torchrun":
+        option, count, *words = words
+        assert option == "--nproc-per-node"
+        number = int(count)
+    file, *arguments = words
+    first, *others = ranks(nursery, arguments, number, program=ROOT / file, strict=number == 1)
+    for life in (first, *others):
+        assert life.wait() == 0, life.said()
+    return first.said()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_example(file: Path) -> None:
+def test_example(file: Path, nursery: Nursery) -> None:
     text = ast.get_docstring(ast.parse(file.read_text()), clean=False) or ""
-    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        command(file, text),
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    said = printed(*command(file, text), nursery)
     claims = re.findall(r"reach(?:es)?\s+(\d+) %", text)
-    scores = re.findall(r"accuracy ([\d.]+)%", done.stdout)
+    scores = re.findall(r"accuracy ([\d.]+)%", said)
     assert len(claims) <= 1
-    assert all(scores and float(scores[-1]) >= float(claim) for claim in claims), done.stdout
+    assert all(scores and float(scores[-1]) >= float(claim) for claim in claims), said
 
 
 def test_examples_are_short() -> None:

@@ -67,6 +67,8 @@ TABLE = [
         "torch", "_foreach_norm", "norms of many weights in one kernel", at("torch:_foreach_norm")
     ),
     Private("torch", "_foreach_mul_", "the rescale in one kernel", at("torch:_foreach_mul_")),
+    Private("torch", "_foreach_mul", "factors of many spheres", at("torch:_foreach_mul")),
+    Private("torch", "_foreach_reciprocal", "the same", at("torch:_foreach_reciprocal")),
     Private(
         "torch",
         "_patch_step_function",

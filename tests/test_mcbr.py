@@ -1,6 +1,8 @@
 import doctest
 import math
+import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,11 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.multiprocessing.spawn import spawn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fixnorm import mcbr
 from fixnorm.mcbr import MeanCrossBoundaryRisk, mean_cross_boundary_risk
+from helpers.runs import ranks, shared_nursery
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -487,7 +489,8 @@ class TestMetric:
         torch.testing.assert_close(again.compute(), metric.compute())
 
 
-def _in_two_processes(rank: int, directory: str) -> None:
+def _in_two_processes(directory: str) -> None:
+    rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{directory}/rendezvous", rank=rank, world_size=2
@@ -520,5 +523,10 @@ def _in_two_processes(rank: int, directory: str) -> None:
 
 
 def test_two_processes_give_the_mean_of_one(tmp_path: Path) -> None:
-    spawn(_in_two_processes, args=(str(tmp_path),), nprocs=2)
+    for life in ranks(shared_nursery(), [str(tmp_path)], program=Path(__file__)):
+        assert life.wait() == 0, life.said()
     assert sorted(p.name for p in tmp_path.glob("finished-*")) == ["finished-0", "finished-1"]
+
+
+if __name__ == "__main__":
+    _in_two_processes(*sys.argv[1:])

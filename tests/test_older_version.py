@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fixnorm.training.checkpoint import Checkpoints
+from helpers.runs import Nursery, nursery
+
+__all__ = ["nursery"]  # a fixture, which pytest looks up by name
 
 LEFT = Path(__file__).parent / "fixtures/0.1"
 NET = ("--set", "model=resnet8-w2")
@@ -30,13 +31,6 @@ SEARCH = (
 )
 
 
-def fixnorm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fixnorm", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     folder = shutil.copytree(LEFT / "study", tmp_path / "study")
@@ -48,13 +42,14 @@ def study(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_study_opens_and_goes_on(study: Path) -> None:
-    fixnorm("report", str(study))
+def test_a_study_opens_and_goes_on(nursery: Nursery, study: Path, tmp_path: Path) -> None:
+    nursery.run(["report", str(study)])
     page = (study / "report.html").read_text()
     assert "12.39" in page  # the first two trials, which had ended
     assert "15.21" in page
 
-    found = json.loads(fixnorm(*SEARCH, "--out", str(study), "--json").stdout)
+    again = [*SEARCH, "--out", str(study), "--json"]
+    found = json.loads(nursery.run(again, errors=tmp_path / "errors").said())
     assert found["study"] == "digits-fixnorm-paper"
     assert (found["trials"], found["cost"]) == (5, 4.0)
     assert found["lr"] in (0.2, 3.2)  # 3.2 had won the short round: the bound of the full one
@@ -63,13 +58,13 @@ def test_a_study_opens_and_goes_on(study: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_opens_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_opens_and_goes_on(nursery: Nursery, tmp_path: Path) -> None:
     run = shutil.copytree(LEFT / "run", tmp_path / "run")
     latest = Checkpoints(run / "checkpoints").latest()
     assert latest is not None
     assert latest[0].name == "step-000000250.ckpt"
 
-    fixnorm(*RUN, "--out", str(run))
+    nursery.run([*RUN, "--out", str(run)])
     result = json.loads((run / "result.json").read_text())
     assert result["steps"] == 600
     assert result["accuracy"] == pytest.approx(80.0, abs=5)  # that of version 0.1 where it was left

@@ -23,10 +23,10 @@ from fixnorm.groups import (
     origin_of,
 )
 from fixnorm.internals import call_step_hooks, version_of
-from fixnorm.norm import multiply_, rescale_
+from fixnorm.norm import Joint, multiply_, rescale_each_
 from fixnorm.relative_step import RelativeSteps, matrix_spheres, set_radii
 from fixnorm.sphere_rule import SphereRule, tell_unused_state
-from fixnorm.spheres import Sphere, copies, set_targets, spheres
+from fixnorm.spheres import Sphere, copies, is_schedule_free, set_targets, spheres
 from fixnorm.structure import need_optimizer, parameters_by_name
 from fixnorm.telemetry import (
     Angles,
@@ -172,6 +172,20 @@ class Handle:
         for optimizer in self._optimizers():
             _attached.pop(optimizer, None)
 
+    def before_clipping(self) -> None:
+        """Show the gradients to ``lr="auto"`` before they are clipped.
+
+        Between ``backward`` (with a ``GradScaler``: ``unscale_``) and the clipping, at every step.
+        The learning rate is then that of a training without clipping, and clipping makes steps
+        shorter, as it does at any lr. Without this call the rule sees clipped gradients alone and
+        makes up for what they lack by longer steps. Does nothing without ``lr="auto"``.
+        """
+        own = self._optimizers()
+        found = spheres(own).values() if self._rules else ()
+        for optimizer in own:
+            if rule := self._rules.get(id(optimizer)):
+                rule.before_clipping(optimizer, found)
+
     def figures(self) -> Figures:
         """The last step's numbers, fetched to the host.
 
@@ -233,6 +247,7 @@ class Handle:
     def _after_step(self, optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
         self._watch.after_step()
         self._relative.after()
+        due: dict[Any, tuple[Joint, list[float | Tensor]]] = {}
         for key, sphere in self._under_way.items():
             lrs = [_lr(member.group) for member in sphere.members]
             weights = sphere.weights
@@ -241,15 +256,16 @@ class Handle:
                 lr for lr, m in zip(lrs, sphere.members, strict=True) if m.optimizer is optimizer
             ]
             # lr 0: nothing moved, and loading a checkpoint may take such a step
-            if not any(moved) or all(not isinstance(lr, Tensor) and lr == 0 for lr in own):
-                continue
-            rescaled = rescale_(weights, sphere.target, moved=moved)
-            touched = {id(weight) for weight, m in zip(weights, moved, strict=True) if m}
-            for member in sphere.members:
-                mine = [w for w in fixed_weights(member.group) if id(w) in touched]
-                multiply_(copies(member.optimizer, mine), rescaled.factor)
-            self._steps[key] = Step(rescaled, sphere.target, lrs)
-            self._angles.after(key, weights)
+            if any(moved) and not all(not isinstance(lr, Tensor) and lr == 0 for lr in own):
+                due[key] = Joint(weights, sphere.target, moved), lrs
+        done = rescale_each_([joint for joint, _ in due.values()]) if due else []
+        for (key, (joint, lrs)), rescaled in zip(due.items(), done, strict=True):
+            for member in self._under_way[key].members:
+                if is_schedule_free(member.optimizer):
+                    mine = [w for w in fixed_weights(member.group) if self._has_moved(w)]
+                    multiply_(copies(member.optimizer, mine), rescaled.factor)
+            self._steps[key] = Step(rescaled, joint.target, lrs)
+            self._angles.after(key, joint.weights)
         self._under_way = {}
         if rule := self._rules.get(id(optimizer)):
             rule.after()

@@ -13,6 +13,7 @@ from helpers.pages import PAGES, README, ROOT, added, blocks
 from helpers.small_nets import ResNet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

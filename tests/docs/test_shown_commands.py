@@ -28,6 +28,7 @@ from fixnorm.training.tasks import task_of
 from fixnorm.tuning import estimate
 from helpers.dense_sets import make_cityscapes, make_coco
 from helpers.pages import PAGES, README, ROOT, blocks, commands, commands_of
+from helpers.runs import shared_nursery
 
 SHORT = ("--set", "epochs=1", "--set", "warmup_epochs=0")
 FEW = ("--splits", "2", "--fractions", "1", "--alphas", "0.5", "--workers", "1")
@@ -62,7 +63,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "results").symlink_to(ROOT / "results")
     checkpoints(place)
     called("train", "digits", "--out", str(place / "runs/digits-fixnorm-0"), *SHORT)
-    called("tune", "digits", "--out", str(place / "study"), *SHORT, *FEW)
+    search = ["tune", "digits", "--out", str(place / "study"), *SHORT, *FEW]
+    shared_nursery().run(search, drawn=False)
     return place
 
 

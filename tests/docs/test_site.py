@@ -67,10 +67,9 @@ def test_what_is_wrong_fails_the_build(tmp_path: Path, text: str, complaint: str
 @pytest.mark.skipif(
     chromium.browser() is None, reason="needs Chromium: apt install chromium (or Chrome)"
 )
-@pytest.mark.parametrize("width", [1280, 420])
 @pytest.mark.parametrize("name", sorted(page.stem for page in (ROOT / "docs").glob("*.md")))
-def test_a_browser_shows_it(site: Path, name: str, width: int) -> None:
-    seen = chromium.inspect(site / f"{name}.html", width=width)
+def test_a_browser_shows_it(site: Path, name: str) -> None:
+    seen = chromium.inspect(site / f"{name}.html", width=1280, then=(420,))
     assert seen.console == []
     assert [url for url in seen.requests if not url.startswith(("file:", "data:"))] == []
     assert seen.overflow <= 0

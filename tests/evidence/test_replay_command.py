@@ -146,6 +146,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], files: list[str], tmp_p
     assert json.loads(printed) == content
 
 
+@pytest.mark.slow
 def test_more_processes_give_the_same(files: list[str]) -> None:
     landscapes = [Landscape.read(Path(file)) for file in files]
     options = Options(strategies=("paper", "random"), replays=7, budget=3, both=True)

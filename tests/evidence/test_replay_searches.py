@@ -123,6 +123,7 @@ def test_a_short_training_may_win(write: Write) -> None:
     assert (trace.end.lr, trace.end.accuracy) == (1.0, 60.5)
 
 
+@pytest.mark.slow
 def test_the_faster_plan_on_recorded_trainings() -> None:
     """Within 0.3 % of the full plan in 95 % of the replays, at 6.5 T_max on average."""
     files = sorted(FOLDER.glob("*.json"))

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.runs import Life, Nursery, nursery, until
+
+__all__ = ["nursery"]  # a fixture, which pytest looks up by name
+
 TINY = Path(__file__).parents[1] / "helpers" / "tiny.py"
 
 
-def start(out: Path, *names: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(TINY), "reproduce", *names, "--out", str(out), "--workers", "2"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@dataclass(frozen=True)
+class Reproduces:
+    """``fixnorm reproduce`` at a scale of seconds."""
+
+    nursery: Nursery
+
+    def start(self, out: Path, *names: str) -> Life:
+        """It prints into the log, and says what it does beside it."""
+        printed = self.nursery.place / f"{uuid.uuid4()}.log"
+        words = ["reproduce", *names, "--out", str(out), "--workers", "2"]
+        said = printed.with_suffix(".said")
+        return self.nursery.start(words, program=TINY, log=printed, errors=said)
+
+    def finish(self, out: Path, *names: str) -> tuple[str, str]:
+        """What it prints, and says."""
+        life = self.start(out, *names)
+        assert life.wait() == 0, said(life)
+        return life.said(), said(life)
 
 
-def finish(out: Path, *names: str) -> tuple[str, str]:
-    process = start(out, *names)
-    printed, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    return printed, said
+def said(life: Life) -> str:
+    return life.log.with_suffix(".said").read_text()
+
+
+@pytest.fixture
+def reproduces(nursery: Nursery) -> Reproduces:
+    return Reproduces(nursery)
 
 
 def outcome(out: Path, name: str) -> Any:
@@ -44,36 +63,34 @@ def trainings(out: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_an_experiment_that_is_killed_goes_on_and_finds_the_same(tmp_path: Path) -> None:
-    finish(tmp_path / "whole", "fig2")
+def test_an_experiment_that_is_killed_goes_on_and_finds_the_same(
+    reproduces: Reproduces, tmp_path: Path
+) -> None:
+    reproduces.finish(tmp_path / "whole", "fig2")
 
     out = tmp_path / "killed"
-    driver = start(out, "fig2")
-    while not trainings(out):
-        assert driver.poll() is None
-        time.sleep(0.05)
-    driver.send_signal(signal.SIGSTOP)  # it starts no more trainings, however long the next takes
-    second = start(out, "fig2")
-    _, said = second.communicate(timeout=120)
-    assert second.returncode == 2
-    assert f"fixnorm: {out} is in use by" in said
-    os.kill(driver.pid, signal.SIGKILL)
-    driver.communicate()
+    driver = reproduces.start(out, "fig2")
+    assert until(lambda: trainings(out), driver), said(driver)
+    driver.send(signal.SIGSTOP)  # it starts no more trainings, however long the next takes
+    second = reproduces.start(out, "fig2")
+    assert second.wait() == 2
+    assert f"fixnorm: {out} is in use by" in said(second)
+    driver.kill()
     before = {path: path.stat().st_mtime_ns for path in trainings(out)}
     assert len(before) < 6
 
-    _, said = finish(out, "fig2")
+    _, told = reproduces.finish(out, "fig2")
 
-    assert f"at most 6 trainings, {len(before)} are there" in said
+    assert f"at most 6 trainings, {len(before)} are there" in told
     assert {path: path.stat().st_mtime_ns for path in before} == before  # not trained again
     assert len(trainings(out)) == 6
     assert outcome(out, "fig2") == outcome(tmp_path / "whole", "fig2")
 
 
 @pytest.mark.slow
-def test_searches_of_an_experiment(tmp_path: Path) -> None:
+def test_searches_of_an_experiment(reproduces: Reproduces, tmp_path: Path) -> None:
     """Two repetitions of each search; a second call finds all of it."""
-    printed, _ = finish(tmp_path, "table1")
+    printed, _ = reproduces.finish(tmp_path, "table1")
 
     content = outcome(tmp_path, "table1")["settings"][0]
     by_method = [search["method"] for search in content["searches"]]
@@ -85,24 +102,31 @@ def test_searches_of_an_experiment(tmp_path: Path) -> None:
     for name in ("table1.html", "table1.md", "fig5-digits.png", "fig5-digits-details.png"):
         assert (tmp_path / name).exists()
     # A second call has nothing to train.
-    _, said = finish(tmp_path, "fig5")
-    assert "are there" in said
-    assert "digits-" not in said
+    _, told = reproduces.finish(tmp_path, "fig5")
+    assert "are there" in told
+    assert "digits-" not in told
 
 
-def test_a_training_that_cannot_run_stops_the_whole_with_one_line(tmp_path: Path) -> None:
+WRONG = """
+import sys
+from dataclasses import replace
+
+from fixnorm.commands import run
+from fixnorm.evidence import scales
+from helpers.tiny import TINY, setting
+
+scales.SCALES["small"] = replace(TINY, fig2=setting(model="nonsense"))
+run(sys.argv[1:])
+"""
+
+
+def test_a_training_that_cannot_run_stops_the_whole_with_one_line(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     (tmp_path / "trainings" / "logs").mkdir(parents=True)
-    script = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import tiny;"
-        "from dataclasses import replace; from fixnorm.evidence import scales;"
-        "scales.SCALES['small'] = replace(tiny.TINY, fig2=tiny.setting(model='nonsense'));"
-        "from fixnorm.commands import run; run(sys.argv[1:])"
-    )
-    command = [sys.executable, "-c", script, str(TINY.parent), "reproduce", "fig2"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
-    )
-
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("fixnorm: ")
-    assert "Traceback" not in done.stderr
+    program = tmp_path / "wrong.py"
+    program.write_text(WRONG)
+    life = nursery.start(["reproduce", "fig2", "--out", str(tmp_path)], program=program)
+    assert life.wait() == 2
+    assert life.said().splitlines()[-1].startswith("fixnorm: ")
+    assert "Traceback" not in life.said()

@@ -19,6 +19,7 @@ def sgd(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     return optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.tried("Models", "segmentation_models_pytorch: Unet", "works")
 def test_a_unet_of_segmentation_models_pytorch() -> None:
     package = pytest.importorskip("segmentation_models_pytorch")
@@ -59,6 +60,7 @@ def test_a_vit_of_vit_pytorch() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.tried(
     "Models",
     "ultralytics: YOLOv8, its network and loss",

@@ -1,11 +1,12 @@
 """A page as headless Chromium shows it: its console, what it asks for, what it looks like.
 
 Chromium is driven over its debugging pipe (file descriptors 3 and 4, JSON ended by NUL), which
-needs neither a port nor a library.
+needs neither a port nor a library. One serves all pages, each in a tab that shares nothing.
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds after which a browser that says nothing is given up: far beyond what any page takes."""
 
 _LAUNCH = """
@@ -63,6 +65,8 @@ _FIGURES = """
   };
 })
 """
+
+_OVERFLOW = "document.documentElement.scrollWidth - window.innerWidth"
 
 
 def browser() -> str | None:
@@ -95,7 +99,7 @@ class Inspection:
     requests: list[str]
     """Every address that was asked for."""
     overflow: int
-    """Pixels by which the page is wider than its window."""
+    """Pixels by which the page is wider than its window, where that is most."""
 
     def problems(self, expected: set[str]) -> list[str]:
         """What is wrong, in words; ``expected`` are the ids of figures that must be there."""
@@ -109,12 +113,16 @@ class Inspection:
         return found
 
 
-def inspect(page: Path, *, width: int = 1280, height: int = 900) -> Inspection:
-    """Open a page from disk and look at all of it."""
-    with _opened(page, width, height, dark=False) as tab:
+def inspect(page: Path, *, width: int = 1280, then: tuple[int, ...] = ()) -> Inspection:
+    """Open a page from disk and look at all of it; ``then``: other widths of the window."""
+    with _opened(page, width, 900, dark=False) as tab:
         figures = tab.evaluate(_FIGURES)
-        overflow = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        overflow = tab.evaluate(_OVERFLOW)
         tab.settle()
+        for other in then:
+            tab.resize(other, 900)
+            tab.settle()
+            overflow = max(overflow, tab.evaluate(_OVERFLOW))
         return Inspection(
             console=tab.console,
             figures={f["id"]: [PanelBox(**panel) for panel in f["panels"]] for f in figures},
@@ -151,14 +159,35 @@ def screenshot(
 
 @contextmanager
 def _opened(page: Path, width: int, height: int, *, dark: bool) -> Iterator[_Tab]:
+    try:
+        with _browser().tab() as tab:
+            tab.open(page, width, height, dark=dark)
+            yield tab
+    except BaseException:  # it may be the browser's fault: the next page gets another
+        _browser().close()
+        _browser.cache_clear()
+        raise
+
+
+@cache
+def _browser() -> _Browser:
     program = browser()
     if program is None:
         raise RuntimeError("Chromium is not installed: apt install chromium")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        to_browser, from_us = os.pipe()
-        from_browser, to_us = os.pipe()
-        words = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        process = subprocess.Popen(
+    made = _Browser(program)
+    atexit.register(made.close)
+    return made
+
+
+class _Browser:
+    """A running Chromium."""
+
+    def __init__(self, program: str) -> None:
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        to_browser, self._writer = os.pipe()
+        self._reader, to_us = os.pipe()
+        words = [program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, "-I", "-c", _LAUNCH, str(to_browser), str(to_us), *words],
             pass_fds=(to_browser, to_us),
             stdin=subprocess.DEVNULL,
@@ -167,53 +196,84 @@ def _opened(page: Path, width: int, height: int, *, dark: bool) -> Iterator[_Tab
         )
         os.close(to_browser)
         os.close(to_us)
-        try:
-            tab = _Tab(reader=from_browser, writer=from_us)
-            tab.open(page, width, height, dark=dark)
-            yield tab
-            tab.close()
-            process.wait(PATIENCE)
-        finally:
-            os.close(from_us)
-            os.close(from_browser)
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        self._last = 0
+        self._rest = b""
+
+    @contextmanager
+    def tab(self) -> Iterator[_Tab]:
+        """A tab with a cache of its own, for a while."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
+        attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        yield _Tab(self, attached["sessionId"])
+        self.call("Target.disposeBrowserContext", browserContextId=context)
+
+    def call(self, method: str, tab: _Tab | None = None, **parameters: Any) -> dict[str, Any]:
+        self._last += 1
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
+        if tab is not None:
+            message["sessionId"] = tab.session
+        _write_all(self._writer, json.dumps(message).encode() + b"\0")
+        while True:
+            heard = self.hear(tab)
+            if heard.get("id") == self._last:
+                if "error" in heard:
+                    raise RuntimeError(f"{method}: {heard['error']['message']}")
+                return dict(heard["result"])
+
+    def hear(self, tab: _Tab | None) -> dict[str, Any]:
+        """The next message; the tab takes note of what is its own."""
+        end = time.monotonic() + PATIENCE
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._reader], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise RuntimeError("Chromium says nothing")
+            more = os.read(self._reader, 1 << 20)
+            if not more:
+                raise RuntimeError("Chromium has gone")
+            self._rest += more
+        first, self._rest = self._rest.split(b"\0", 1)
+        message: dict[str, Any] = json.loads(first)
+        if tab is not None and message.get("sessionId") == tab.session:
+            tab.note(message.get("method", ""), message.get("params", {}))
+        return message
+
+    def close(self) -> None:
+        """End it; a second time is one too many."""
+        if self._process is not None:
+            os.close(self._writer)
+            os.close(self._reader)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            self._profile.cleanup()
 
 
 @dataclass
 class _Tab:
     """One tab, and all that it has told."""
 
-    reader: int
-    writer: int
+    browser: _Browser
+    session: str
     console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     _events: set[str] = field(default_factory=set)
-    _session: str | None = None
-    _last: int = 0
-    _rest: bytes = b""
 
     def open(self, page: Path, width: int, height: int, *, dark: bool) -> None:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        self.resize(width, height)
         moved = self.call("Page.navigate", url=page.resolve().as_uri())
         if "errorText" in moved:
             raise RuntimeError(f"{page} cannot be opened: {moved['errorText']}")
         while "Page.loadEventFired" not in self._events:
-            self._hear()
+            self.browser.hear(self)
+
+    def resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def evaluate(self, script: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
@@ -229,39 +289,10 @@ class _Tab:
             awaitPromise=True,
         )
 
-    def close(self) -> None:
-        self._session = None
-        self.call("Browser.close")
-
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self._last += 1
-        message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
-        if self._session is not None:
-            message["sessionId"] = self._session
-        _write_all(self.writer, json.dumps(message).encode() + b"\0")
-        while True:
-            heard = self._hear()
-            if heard.get("id") == self._last:
-                if "error" in heard:
-                    raise RuntimeError(f"{method}: {heard['error']['message']}")
-                return dict(heard["result"])
+        return self.browser.call(method, self, **parameters)
 
-    def _hear(self) -> dict[str, Any]:
-        end = time.monotonic() + PATIENCE
-        while b"\0" not in self._rest:
-            ready, _, _ = select.select([self.reader], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
-                raise RuntimeError("Chromium says nothing")
-            more = os.read(self.reader, 1 << 20)
-            if not more:
-                raise RuntimeError("Chromium has gone")
-            self._rest += more
-        first, self._rest = self._rest.split(b"\0", 1)
-        message: dict[str, Any] = json.loads(first)
-        self._note(message.get("method", ""), message.get("params", {}))
-        return message
-
-    def _note(self, method: str, told: dict[str, Any]) -> None:
+    def note(self, method: str, told: dict[str, Any]) -> None:
         self._events.add(method)
         if method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
             words = [str(a.get("value", a.get("description"))) for a in told["args"]]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import fixnorm
-from fixnorm import hook
+from fixnorm import hook, norm
 from fixnorm.groups import TARGET
+from helpers.forked import run_forked
 from helpers.small_nets import true_norm
 
 IMAGES, CLASSES = 32, 4
@@ -64,19 +64,19 @@ class Rescales:
 @contextmanager
 def rescales() -> Iterator[Rescales]:
     """Watch the hook do its work."""
-    seen, do = Rescales(), hook.rescale_
+    seen, do = Rescales(), hook.rescale_each_
 
-    def watched(weights: list[Tensor], target: float, **options: Any) -> Any:
-        done = do(weights, target, **options)
-        seen.targets.append(target)
-        seen.norms.append(true_norm(weights))
+    def watched(joints: list[norm.Joint]) -> list[norm.Rescaled]:
+        done = do(joints)
+        seen.targets += [joint.target for joint in joints]
+        seen.norms += [true_norm(joint.weights) for joint in joints]
         return done
 
-    hook.rescale_ = watched
+    hook.rescale_each_ = watched
     try:
         yield seen
     finally:
-        hook.rescale_ = do
+        hook.rescale_each_ = do
 
 
 def need_ray() -> Any:
@@ -95,18 +95,17 @@ def fixed_of(optimizer: torch.optim.Optimizer) -> tuple[float, list[Tensor]]:
 
 
 def run(script: str, *arguments: object, expect: int = 0) -> str:
-    """Run a script of this folder; ``-9`` is one that kills itself."""
+    """Run a script of this folder, its words beside what it writes; ``-9`` kills itself."""
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, str(here / script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": paths},
-        check=False,
-    )
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done.stdout
+    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": paths}
+    words = list(map(str, arguments))
+    with tempfile.TemporaryDirectory() as place:
+        log = Path(place) / "log"
+        code = run_forked(here / script, words, log=log, env=env)
+        said = log.read_text()
+    assert code == expect, said
+    return said
 
 
 def assert_goes_on(killed: Path, whole: Path, *, steps: int, left: int) -> None:

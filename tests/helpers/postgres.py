@@ -124,7 +124,7 @@ def _run(account: str | None, *command: str | Path) -> None:
         text=True,
         cwd="/",
         **as_account,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

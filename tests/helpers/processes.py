@@ -1,39 +1,28 @@
-"""Several trainings, one after another, in the processes of one ``torchrun``.
+"""Several trainings, one after another, by two processes as ``torchrun`` would start them.
 
-Starting the processes takes longer than a small training. Run as a program under ``torchrun``,
-this file trains what the JSON file of its argument lists.
+Run as a program by each of them, this file trains what the JSON file of its argument lists.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 from fixnorm.training import Recipe
 from fixnorm.training.tasks import recipe_from_dict
+from helpers.runs import ranks, shared_nursery
 
 
-def train_under_torchrun(
-    trainings: Mapping[Path, Recipe], *, data: Path | None, place: Path, processes: int = 2
-) -> None:
+def train_by_two(trainings: Mapping[Path, Recipe], *, data: Path | None, place: Path) -> None:
     """Train each recipe into its folder."""
     listed = [[recipe.to_dict(), str(out)] for out, recipe in trainings.items()]
-    orders = place / "trainings.json"
+    orders = place / f"{uuid.uuid4()}.json"
     orders.write_text(json.dumps({"data": None if data is None else str(data), "list": listed}))
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run(
-        [sys.executable, *launcher, __file__, str(orders)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    for life in ranks(shared_nursery(), [str(orders)], program=Path(__file__)):
+        assert life.wait() == 0, life.said()
 
 
 def _main() -> None:

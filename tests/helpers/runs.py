@@ -1,8 +1,8 @@
-"""``fixnorm train`` in processes that a test can kill.
+"""``fixnorm`` in processes that a test can kill.
 
 The command takes seconds to import its libraries. A :class:`Nursery` is one process that has done
-so and forks a child for each command: the child is the command in all else (arguments, signals,
-exit code, files). Run as a program, this file is that process.
+so and forks a child for each command (``nursery.py`` is that process): the child is the command in
+all else (arguments, signals, exit code, files).
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 Command = Callable[[Path], list[str]]
 """The arguments of ``fixnorm`` that train into a folder."""
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a test gives up on a process: far beyond what any takes."""
 MARK = "FIXNORM_TEST_MARK"
 """In the environment of all processes a test starts, and of theirs."""
@@ -94,18 +93,20 @@ class Life:
 class Nursery:
     """A process with all libraries loaded, whose children are the command."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp())
+        self.place = self.home
         """Where logs go."""
         self.mark = uuid.uuid4().hex
         self._count = 0
         self._ended: dict[int, int] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._server = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, str(Path(__file__).with_name("nursery.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(self.mark),
+            cwd=Path(__file__).parents[2],
         )
         assert self._line() == ["ready"]
 
@@ -113,6 +114,11 @@ class Nursery:
         self,
         arguments: list[str],
         *,
+        program: Path | None = None,
+        log: Path | None = None,
+        errors: Path | None = None,
+        strict: bool = False,
+        drawn: bool = True,
         env: dict[str, str] | None = None,
         kill_at: int = 0,
         slow_disk: float = 0.0,
@@ -121,15 +127,24 @@ class Nursery:
 
         Args:
             arguments: of ``fixnorm``.
+            program: a file to run instead of the command.
+            log: where its words go (default: a file of its own).
+            errors: where those of stderr go (default: to the others).
+            strict: a warning for users is an error.
+            drawn: the drawings of a report are rendered.
             env: environment on top.
             kill_at: the process kills itself just before its n-th operation on a file.
             slow_disk: seconds that a file takes to reach the disk.
         """
         self._count += 1
-        log = self.place / f"life-{self._count}.log"
+        log = log or self.place / f"life-{self._count}.log"
         order = {
             "arguments": arguments,
+            "program": None if program is None else str(program),
             "log": str(log),
+            "errors": str(errors or log),
+            "strict": strict,
+            "drawn": drawn,
             "env": env or {},
             "kill_at": kill_at,
             "slow_disk": slow_disk,
@@ -169,6 +184,7 @@ class Nursery:
     def close(self) -> None:
         """End the process."""
         self._server.communicate()
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def _end_of(self, pid: int) -> int:
         while pid not in self._ended:
@@ -192,7 +208,7 @@ class Nursery:
 @functools.cache
 def shared_nursery() -> Nursery:
     """One for all tests of a session."""
-    made = Nursery(Path())
+    made = Nursery()
     atexit.register(made.close)
     return made
 
@@ -203,6 +219,7 @@ def nursery(tmp_path: Path) -> Iterator[Nursery]:
     found = shared_nursery()
     found.place = tmp_path
     yield found
+    found.place = found.home
     left = found.strays()
     for pid in left:
         os.kill(pid, signal.SIGKILL)
@@ -232,16 +249,16 @@ def command(arguments: list[str], log: Path, *, torchrun: int = 0, **env: str) -
     return Life(process.pid, log, lambda: process.wait(PATIENCE), mark)
 
 
-def ranks(nursery: Nursery, arguments: list[str], size: int = 2) -> list[Life]:
+def ranks(nursery: Nursery, arguments: list[str], size: int = 2, **options: Any) -> list[Life]:
     """The processes that torchrun would start, forked; one needs no launcher."""
     if size == 1:
-        return [nursery.start(arguments)]
+        return [nursery.start(arguments, **options)]
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [
-        nursery.start(arguments, env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)})
+        nursery.start(arguments, env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, **options)
         for r in range(size)
     ]
 
@@ -265,7 +282,7 @@ def alive(mark: str) -> list[int]:
 
 def strays(mark: str, *, besides: int = 0) -> list[int]:
     """Marked processes that are still there when all have had time to notice."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while left := [pid for pid in alive(mark) if pid != besides]:
         if time.monotonic() > deadline:
             break
@@ -342,110 +359,3 @@ def same(out: Path, expected: Outcome) -> None:
     assert found.weights == expected.weights, "the weights differ"
     assert found.numbers == expected.numbers
     assert parts(out) == []
-
-
-# -- the process that starts the others ------------------------------------------------------------
-
-
-def _serve() -> None:
-    import sklearn.datasets
-    import timm.utils.model_ema
-    import torch.utils.tensorboard
-    import torchvision.transforms
-
-    import fixnorm.commands
-    import fixnorm.training.export
-    import fixnorm.training.view
-    import fixnorm.tuning.run
-
-    del sklearn, timm, torch, torchvision, fixnorm
-    signal.signal(signal.SIGCHLD, lambda *_: _report())
-    _tell("ready")
-    for line in sys.stdin:
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            _live(**order)
-        _tell(f"started {pid}")
-
-
-def _report() -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        _tell(f"ended {pid} {os.waitstatus_to_exitcode(status)}")
-
-
-def _tell(text: str) -> None:
-    os.write(1, f"{text}\n".encode())
-
-
-def _live(
-    arguments: list[str], log: str, env: dict[str, str], kill_at: int, slow_disk: float
-) -> NoReturn:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()
-    os.environ.update(env)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    if kill_at:
-        _kill_before_operation(kill_at, arguments[arguments.index("--out") + 1])
-    if slow_disk:
-        _slow_down_the_disk(slow_disk)
-    from fixnorm.commands import run
-
-    code: Any = 1
-    try:
-        run(arguments)
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # taking all the libraries down one by one costs seconds
-
-
-def _kill_before_operation(number: int, folder: str) -> None:
-    """Count what is done to files of the folder; flushing to the disk counts, too."""
-    left = [number]
-
-    def count() -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        watched = ("open", "os.mkdir", "os.rename", "os.remove", "fcntl.lockf", "os.truncate")
-        if event == "fcntl.lockf" or (event in watched and folder in str(arguments[0])):
-            count()
-
-    fsync = os.fsync
-
-    def counted(file: Any) -> None:
-        count()
-        fsync(file)
-
-    os.fsync = counted  # type: ignore[assignment]
-    sys.addaudithook(hook)
-
-
-def _slow_down_the_disk(seconds: float) -> None:
-    fsync = os.fsync
-
-    def slow(file: Any) -> None:
-        time.sleep(seconds)
-        fsync(file)
-
-    os.fsync = slow  # type: ignore[assignment]
-
-
-if __name__ == "__main__":
-    _serve()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
 from fixnorm.tuning.trial import StudyRecord
+from helpers.runs import PATIENCE, Life, shared_nursery, until
 
 SMALL = (
     *("--set", "epochs=2", "--set", "warmup_epochs=0", "--set", "train_per_class=40"),
@@ -40,22 +41,23 @@ def command(out: Path, *options: str) -> list[str]:
     return [*tune, *SMALL[:6], *words, *options]
 
 
-def start(out: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(out, *options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+def start(out: Path, *options: str, drawn: bool = False) -> Life:
+    """The command, as a fork: see :mod:`helpers.runs`."""
+    nursery = shared_nursery()
+    log = nursery.home / f"{uuid.uuid4()}.log"
+    return nursery.start(command(out, *options)[3:], log=log, drawn=drawn)
 
 
-def finish(out: Path, *options: str) -> dict[str, object]:
+def finish(out: Path, *options: str, drawn: bool = False) -> dict[str, object]:
     """Run the command to its end; the content of result.json."""
-    process = start(out, *options)
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, said
+    driver = start(out, *options, drawn=drawn)
+    assert driver.wait() == 0, driver.said()
     return json.loads((out / "result.json").read_text())
+
+
+def until_it_trains(driver: Life, out: Path) -> None:
+    """Wait for a first training of the search."""
+    assert until(lambda: trainings(out), driver), driver.said()
 
 
 def stored(out: Path) -> StudyRecord:
@@ -74,12 +76,13 @@ def trainings(out: Path) -> list[int]:
 
 
 def gone(out: Path) -> bool:
-    """Whether no training is left, allowing the kernel a moment."""
-    for _ in range(200):
-        if not trainings(out):
-            return True
-        time.sleep(0.05)
-    return False
+    """Whether no training is left, once all have had time to notice."""
+    deadline = time.monotonic() + PATIENCE
+    while trainings(out):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def check_whole(out: Path, reference: StudyRecord) -> None:

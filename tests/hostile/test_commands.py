@@ -17,6 +17,7 @@ from fixnorm.commands import tune
 from fixnorm.tuning import estimate
 from helpers.promise import answered, check_line, refused
 
+pytestmark = pytest.mark.slow
 MILLION = "9" * 1_000_000
 NO_NUMBERS = {
     "wrong type": "abc",

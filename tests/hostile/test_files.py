@@ -22,7 +22,7 @@ from helpers.mutations import Damage, damaged_bytes, damaged_json, fuzz
 from helpers.promise import answered, refused
 from helpers.spoilt import COMMANDS, TRAIN, clear, kept
 
-pytestmark = pytest.mark.usefixtures("drawn_not_rendered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("drawn_not_rendered")]
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -21,7 +21,7 @@ from helpers.mutations import damaged_bytes, damaged_json, fuzz
 from helpers.promise import answered, refused
 from helpers.spoilt import COMMANDS, REPLAY, REPORT, REPRODUCE, TRAIN, one_line, search
 
-pytestmark = pytest.mark.usefixtures("drawn_not_rendered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("drawn_not_rendered")]
 
 
 OVER: dict[str, tuple[list[str], str]] = {

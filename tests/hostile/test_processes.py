@@ -25,11 +25,12 @@ from fixnorm import cli
 from fixnorm.commands import app as application
 from fixnorm.commands import run
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LANDSCAPE = str(next((ROOT / "results/landscapes/fixnorm").glob("*.json")))
 SMALL = ("--set", "epochs=1", "--set", "warmup_epochs=0", "--set", "train_per_class=20")
 TRAIN = ["train", "digits", "--out", "run", "--no-tensorboard", *SMALL]
-PATIENCE = 120.0
+PATIENCE = 600.0
 Prepare = Callable[[], object]
 
 
@@ -114,6 +115,7 @@ def _become(
             stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding=encoding)  # noqa: SIM115
             setattr(sys, name, stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     sys.argv = ["fixnorm", *arguments]
     prepare()
     cli.main()
@@ -322,7 +324,6 @@ def children(pid: int) -> list[int]:
     return [p for p in pids if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_replays_leave_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     words = ("--strategies", "gp", "--replays", "5000", "--workers", "2")

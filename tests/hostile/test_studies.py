@@ -16,7 +16,7 @@ from helpers.mutations import damaged_bytes, damaged_json, fuzz
 from helpers.promise import answered, listing, refused
 from helpers.spoilt import REPORT, clear, kept, one_line, search
 
-pytestmark = pytest.mark.usefixtures("drawn_not_rendered")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("drawn_not_rendered")]
 
 
 ROWS = {

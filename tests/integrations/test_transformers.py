@@ -132,6 +132,7 @@ def test_the_callback_alone(tmp_path: Path, seen: Rescales) -> None:
     assert "fixnorm/angle/classifier.1.weight" in made.state.log_history[0]
 
 
+@pytest.mark.slow
 def test_training_twice_and_attached_before(tmp_path: Path, seen: Rescales) -> None:
     made = trainer(tmp_path, max_steps=2)
     handle = fixnorm.attach(made.optimizer)
@@ -154,14 +155,20 @@ def test_a_plain_optimizer_is_told(tmp_path: Path) -> None:
         made.train()
 
 
+@pytest.mark.slow
 def test_lr_auto(tmp_path: Path) -> None:
     """Twice: the second training of one trainer begins anew."""
+    mean_squares: list[float] = []
     made = trainer(tmp_path, learning_rate=1.0, gradient_accumulation_steps=2)
     for _ in range(2):
         made.train()
         last = [row for row in made.state.log_history if "fixnorm/lr" in row][-1]
         assert last["fixnorm/progress"] == 1.0
         assert made.optimizer.param_groups[0]["fixnorm_steps"] == made.state.max_steps == STEPS / 2
+        mean_squares.append(made.optimizer.param_groups[0]["fixnorm_mean_square"])
+    assert (
+        mean_squares[0] > 100 * made.args.max_grad_norm**2
+    )  # of gradients before they are clipped
     model, default = classifier(), arguments(tmp_path, learning_rate=5e-5)
     assert create_optimizer(model, default, lr="auto").param_groups[0]["lr"] == 1.0
     with pytest.raises(ValueError, match=r"lr='auto' and learning_rate=0.3: leave learning_rate"):
@@ -177,6 +184,7 @@ def saved(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.tried(
     "Leaving FixNorm",
     "transformers: `trainer.save_model()`",
@@ -234,6 +242,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert_goes_on(killed / "end.pt", whole_run / "end.pt", steps=STEPS, left=STEPS - 3)
 
 
+@pytest.mark.slow
 def test_the_target_of_the_checkpoint_counts(tmp_path: Path, seen: Rescales) -> None:
     """Not the norm that is found when training goes on: here the saved one is twice as large."""
     options = {"save_strategy": "steps", "save_steps": 3, "lr_scheduler_type": "constant"}

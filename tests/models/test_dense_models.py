@@ -56,6 +56,7 @@ def test_object_context_is_attention_over_pixels() -> None:
     torch.testing.assert_close(context(x), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "heads"),
     [
@@ -78,6 +79,7 @@ def test_both_heads_of_a_segmenter_are_found_by_measurement(build, heads: list[s
     assert audited.names("unnormalised") == audited.names("head") == ()
 
 
+@pytest.mark.slow
 def test_the_context_has_no_norm_and_gets_scales_of_its_own() -> None:
     report = fixnorm.convert(small_oc(), alpha=1.0, sample=torch.randn(4, 3, 64, 64))
     assert report.weight_normalised == ("context.value", "context.out")
@@ -122,6 +124,7 @@ def test_anchors_double_from_map_to_map() -> None:
     assert small.anchor_generator.sizes[:2] == ((16, 20, 25), (32, 40, 50))
 
 
+@pytest.mark.slow
 def test_a_converted_retinanet_has_no_conv_whose_scale_matters() -> None:
     model = small_retinanet()
     images, targets = images_and_targets()
@@ -134,6 +137,7 @@ def test_a_converted_retinanet_has_no_conv_whose_scale_matters() -> None:
     assert audited.names("unnormalised") == audited.names("head") == ()
 
 
+@pytest.mark.slow
 def test_under_a_frozen_norm_a_conv_is_not_scale_invariant() -> None:
     images, targets = images_and_targets()
     audited = fixnorm.audit(small_retinanet(frozen_norms=True), lambda m: m(images, targets))

@@ -91,6 +91,7 @@ def test_drop_path_rates_grow_linearly() -> None:
     assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
 
 
+@pytest.mark.slow
 def test_digits_resnet_reads_digits() -> None:
     from sklearn.datasets import load_digits
 

@@ -83,6 +83,7 @@ def test_starred_models_use_silu(name: str) -> None:
     assert not any(isinstance(m, nn.ReLU6) for m in model.modules())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FIGURES, *SMALL])
 def test_forward_gives_one_row_of_logits_an_image(name: str) -> None:
     channels = 1 if name == "digits-resnet" else 3
@@ -107,6 +108,7 @@ def test_in_chans(name: str) -> None:
     assert logits.shape[0] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FIGURES, "resnet14", "resnet8d", "tinynet-se", "digits-resnet"])
 def test_drop_path_acts_in_train_mode_alone(name: str) -> None:
     torch.manual_seed(0)

@@ -174,6 +174,7 @@ def test_a_wrong_name_is_one_line(place: Path, command: str, name: str, line: st
     assert line in refused([command, name, "--out", "run"], place)
 
 
+@pytest.mark.slow
 def test_a_recipe_of_another_package_is_trained_tuned_and_exported(place: Path) -> None:
     trained = answered(["train", "strange.recipes:mine", "--out", "run"], place)
     assert trained.code == 0, trained
@@ -207,6 +208,7 @@ def test_its_place_is_no_part_of_what_is_trained(place: Path) -> None:
     assert recipe_from_dict(moved.to_dict()) == moved
 
 
+@pytest.mark.slow
 def test_a_task_of_another_package_trains(place: Path) -> None:
     trained = answered(["train", "strange.tasks:parity", "--out", "run", "--keep", "1"], place)
     assert trained.code == 0, trained

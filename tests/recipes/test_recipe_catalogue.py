@@ -67,6 +67,7 @@ def test_digits_is_embedded_and_grey() -> None:
     assert cost(recipe).params == 77_754
 
 
+@pytest.mark.slow
 def test_the_stored_costs_are_those_of_the_models() -> None:
     counted = {}
     for name in recipes.names():

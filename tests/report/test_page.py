@@ -175,6 +175,7 @@ def test_the_edge_of_a_range_is_a_warning(tmp_path: Path) -> None:
     assert any(kind == "warning" and "highest of its range" in text for kind, text in page.notes)
 
 
+@pytest.mark.slow
 def test_seeds_are_shown_with_their_spread(tmp_path: Path) -> None:
     record = paper_study(tmp_path / "runs", seeds=3, lost=False)
     page = read([record], tmp_path)
@@ -218,6 +219,7 @@ def test_nothing_but_failures(tmp_path: Path) -> None:
     assert any("no disk" in text for _, text in page.notes)
 
 
+@pytest.mark.slow
 def test_a_running_search_with_a_half_written_file(tmp_path: Path) -> None:
     record = paper_study(tmp_path / "runs", lost=False)
     trials = list(record.trials[:7])
@@ -275,6 +277,7 @@ def assert_needs_nothing(page: Reader, source: str) -> None:
 # -- several studies ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_comparison_comes_first_and_the_page_needs_nothing_but_itself(tmp_path: Path) -> None:
     ours, baseline = paper_study(tmp_path / "a"), baseline_study(tmp_path / "b")
     page = read([ours, baseline], tmp_path)
@@ -335,6 +338,7 @@ def test_characters_that_no_page_may_hold(tmp_path: Path) -> None:
     assert not any(ord(c) < 32 and c not in "\n\t" for c in page.text)
 
 
+@pytest.mark.slow
 def test_the_page_is_the_same_when_written_again(paper: Written) -> None:
     first = (paper.out / "report.html").read_bytes()
     again = write_report([paper.record], paper.out, command=COMMAND)
@@ -342,6 +346,7 @@ def test_the_page_is_the_same_when_written_again(paper: Written) -> None:
     assert [p for p in paper.out.rglob("*") if p.name.endswith(".part")] == []
 
 
+@pytest.mark.slow
 def test_a_large_search_stays_small(tmp_path: Path) -> None:
     record = baseline_study(tmp_path / "runs", points=120, epochs=100)
     path = write_report([record], tmp_path)

@@ -18,7 +18,7 @@ from fixnorm.system import process, warm
 from fixnorm.system.process import Running
 from fixnorm.system.warm import Warm
 
-PATIENCE = 60.0
+PATIENCE = 600.0
 SLEEPS = "import os, time; print('here', os.getppid(), flush=True); time.sleep(600)"
 
 

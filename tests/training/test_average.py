@@ -13,7 +13,7 @@ from torch.optim.swa_utils import update_bn
 from fixnorm.training import changed
 from fixnorm.training.checkpoint import read
 from fixnorm.training.weights import rebuild
-from helpers.processes import train_under_torchrun
+from helpers.processes import train_by_two
 from helpers.small_nets import true_norm
 from helpers.small_runs import digits, small, trained, weights_of
 
@@ -76,7 +76,7 @@ def test_a_norm_that_is_not_kept_is_no_sphere() -> None:
 @pytest.mark.slow
 def test_two_processes_share_their_statistics(tmp_path: Path) -> None:
     recipe, out = small(ema=0.5, ema_on_sphere=True), tmp_path / "run"
-    train_under_torchrun({out: recipe}, data=None, place=tmp_path)
+    train_by_two({out: recipe}, data=None, place=tmp_path)
     assert 0.9 < json.loads((out / "result.json").read_text())["detail"]["ema_ratio"] < 0.9999
     data = digits(recipe)
     shares = []

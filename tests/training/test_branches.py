@@ -92,6 +92,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_branches_end_as_trainings_from_zero(tmp_path: Path, name: str) -> None:
     recipe, trunk = longer(**SETTINGS[name]), tmp_path / "trunk"
@@ -128,6 +129,7 @@ def test_the_state_is_the_last_before_the_cap_is_met(tmp_path: Path) -> None:
     assert starts(trunk, (*expected,)) == {a: s for a, s in expected.items() if s is not None}
 
 
+@pytest.mark.slow
 def test_iterations_and_two_heads(tmp_path: Path) -> None:
     """A segmenter: rows are iterations, and the larger of two scales decides."""
     data = striped_streets(tmp_path / "streets")
@@ -147,6 +149,7 @@ def test_iterations_and_two_heads(tmp_path: Path) -> None:
     same_but_for_cost(tmp_path / "branch", tmp_path / "full")
 
 
+@pytest.mark.slow
 def test_a_branch_of_a_branch(tmp_path: Path) -> None:
     """It begins with what the second run kept, where the first kept nothing as late."""
     recipe, (trunk, second, third, full) = longer(), (tmp_path / n for n in "abcd")
@@ -221,6 +224,7 @@ def test_a_killed_run_keeps_the_same_states(nursery: Nursery, tmp_path: Path) ->
     assert_same_states(out, whole)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_forgets_states_of_steps_that_it_repeats(tmp_path: Path) -> None:
     """Another machine may come to other bits: no state may be of the life before."""
     recipe, out = longer(), tmp_path / "run"
@@ -236,6 +240,7 @@ def test_a_resumed_run_forgets_states_of_steps_that_it_repeats(tmp_path: Path) -
     assert_same_states(out, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_killed_branch_goes_on_without_the_run_it_left(tmp_path: Path) -> None:
     recipe, (trunk, branch, full) = longer(), (tmp_path / n for n in "abc")
     trained(recipe, trunk, branches=(0.8,))
@@ -356,6 +361,7 @@ def test_an_unfinished_run_past_the_cap_is_a_start(unfinished: Path, tmp_path: P
     assert images == pytest.approx(32 * 20, rel=0.01)
 
 
+@pytest.mark.slow
 def test_until_the_run_ends_a_state_tells_that_all_were_met(tmp_path: Path) -> None:
     """Of a run that is killed past its only alpha, in the first row or in a later one."""
     recipe, own = longer(), changed(longer(), alpha=0.8)
@@ -422,6 +428,7 @@ def test_a_state_that_is_none_is_passed_over(
         assert "starting from the beginning" in said
 
 
+@pytest.mark.slow
 def test_a_cap_that_is_met_in_the_first_row(trunk: Path, tmp_path: Path) -> None:
     words = Words()
     own, branch, full = changed(longer(), alpha=0.5), tmp_path / "branch", tmp_path / "full"

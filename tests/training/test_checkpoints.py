@@ -114,6 +114,7 @@ def newest(out: Path) -> Path:
     return sorted((out / "checkpoints").glob("step-*.ckpt"))[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     nursery: Nursery, killed: Path, damage: Damage
@@ -147,6 +148,7 @@ def test_no_whole_checkpoint_means_the_beginning_and_is_said(
     same(killed, nursery.uninterrupted(digits()))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_recipe_is_refused_by_name(
     nursery: Nursery, killed: Path, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_checkpoint_of_another_recipe_is_refused_by_name(
     same(killed, nursery.uninterrupted(digits()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "left"), [(1, [30]), (3, [24, 27, 30])])
 def test_as_many_are_kept_as_asked_for(
     nursery: Nursery, tmp_path: Path, keep: int, left: list[int]

@@ -139,6 +139,7 @@ def without_boxes(content: dict[str, Any]) -> None:
     content["annotations"] = [a for a in content["annotations"] if a["image_id"] != gone]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "images", "told"),
     [(no_area, 6, "1 box"), (without_boxes, 5, "1 image")],

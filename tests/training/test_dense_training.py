@@ -27,7 +27,7 @@ from fixnorm.training.tasks import task_of
 from fixnorm.training.view import View
 from fixnorm.training.weights import rebuild
 from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
-from helpers.processes import train_under_torchrun
+from helpers.processes import train_by_two
 from helpers.runs import Nursery, Outcome, nursery, same, steps_saved, until
 
 __all__ = ["nursery"]  # a fixture, which pytest looks up by name
@@ -46,7 +46,10 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.fixture(params=[segmenter, detector], ids=["segmentation", "detection"])
+DETECTOR = pytest.param(detector, marks=pytest.mark.slow, id="detection")
+
+
+@pytest.fixture(params=[pytest.param(segmenter, id="segmentation"), DETECTOR])
 def recipe(request: pytest.FixtureRequest) -> Recipe:
     made: Recipe = request.param()
     return made
@@ -145,6 +148,7 @@ def test_no_conv_is_left_whose_scale_matters(recipe: Recipe, method: MethodName,
     assert sorted(capped) == (sorted(trainee.heads) if method == "fixnorm" else [])
 
 
+@pytest.mark.slow
 def test_plain_decay_of_a_detector_has_the_papers_weight_norms_and_decays_all(sets) -> None:
     recipe = by_method(detector(), "weight-decay")
     data = task_of(recipe).open(sets["detection"])
@@ -160,6 +164,7 @@ def test_plain_decay_of_a_detector_has_the_papers_weight_norms_and_decays_all(se
     assert decayed == kernels
 
 
+@pytest.mark.slow
 def test_convs_under_frozen_norms_are_listed_and_weight_normalised(sets) -> None:
     recipe = detector(frozen_norms=True)
     task = task_of(recipe)
@@ -185,15 +190,17 @@ class StopAt(View):
             raise RuntimeError("stopped")
 
 
-@pytest.mark.parametrize("at", [1, 3], ids=["in the first row", "in the second"])
-def test_a_resumed_run_ends_with_the_same_bits(
-    recipe: Recipe, at: int, sets: dict[str, Path], tmp_path: Path
+def test_a_run_that_is_resumed_twice_ends_with_the_same_bits(
+    recipe: Recipe, sets: dict[str, Path], tmp_path: Path
 ) -> None:
+    """Stopped in its first row, and in the second."""
     data, options = sets[recipe.task], RunOptions(checkpoint_steps=1, tensorboard=False)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(recipe, data=data, out=whole, options=options)
-    with pytest.raises(RuntimeError, match="stopped"):
-        train(recipe, data=data, out=parts, options=options, view=StopAt(at + 1))
+    for at in (1, 3):
+        with pytest.raises(RuntimeError, match="stopped"):
+            train(recipe, data=data, out=parts, options=options, view=StopAt(at + 1))
+        assert steps_saved(parts)[-1] == at
     train(recipe, data=data, out=parts, options=options)
     same(parts, Outcome.of(whole))
     results = [json.loads((out / "result.json").read_text()) for out in (whole, parts)]
@@ -201,10 +208,9 @@ def test_a_resumed_run_ends_with_the_same_bits(
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on(
-    recipe: Recipe, sets: dict[str, Path], nursery: Nursery, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on(sets: dict[str, Path], nursery: Nursery, tmp_path: Path) -> None:
     """``kill -9`` after the first checkpoint; the same command ends with the same bits."""
+    recipe = segmenter()
 
     def command(out: Path) -> list[str]:
         fixed = ["--data", str(sets[recipe.task]), "--checkpoint-steps", "1"]
@@ -224,7 +230,7 @@ def test_two_processes_score_every_image_once(sets: dict[str, Path], tmp_path: P
     """Three images on two processes: the score is that of one process over the same weights."""
     for recipe in (segmenter(), detector()):
         out = tmp_path / recipe.task
-        train_under_torchrun({out: recipe}, data=sets[recipe.task], place=tmp_path)
+        train_by_two({out: recipe}, data=sets[recipe.task], place=tmp_path)
         result = json.loads((out / "result.json").read_text())
         assert result["processes"] == 2
         assert [row["step"] for row in rows(out)] == ["2", "4"]
@@ -232,6 +238,7 @@ def test_two_processes_score_every_image_once(sets: dict[str, Path], tmp_path: P
         assert result[result["metric"]] == pytest.approx(found, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_segmenter_learns_stripes(sets: dict[str, Path], tmp_path: Path) -> None:
     """One colour a class: from under a third to nearly all; a trivial predictor has 1/9."""
     recipe = segmenter(iterations=40, eval_every=20, batch_size=4, lr=0.3)
@@ -270,6 +277,7 @@ def test_an_export_is_the_plain_architecture(
     assert exported.metadata["task"] == recipe.task
 
 
+@pytest.mark.slow
 def test_a_detector_has_no_onnx_file(sets: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "run"
     train(detector(), data=sets["detection"], out=out, options=RunOptions(tensorboard=False))
@@ -338,6 +346,7 @@ def test_a_missing_package_is_told_before_the_training(
         task_of(recipe).open(sets[recipe.task])
 
 
+@pytest.mark.slow
 def test_torchvisions_deeplab_trains_as_well(sets: dict[str, Path], tmp_path: Path) -> None:
     recipe = segmenter(
         model="deeplabv3/mobilenet_v3_large", width=None, iterations=2, head=None, crop=(64, 64)
@@ -368,8 +377,14 @@ def test_loader_processes_change_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fixnorm", "weight-decay"])
-@pytest.mark.parametrize("name", ["cityscapes-baseoc-r101", "coco-retinanet-r50"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("cityscapes-baseoc-r101", "fixnorm"),
+        ("coco-retinanet-r50", "fixnorm"),
+        ("coco-retinanet-r50", "weight-decay"),  # whose subnets have weight norms, too
+    ],
+)
 def test_the_papers_recipes_take_a_step(
     name: str, method: MethodName, sets: dict[str, Path], tmp_path: Path
 ) -> None:

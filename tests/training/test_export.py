@@ -148,6 +148,7 @@ def test_the_exported_head_has_the_norm_of_the_cap(run: Path) -> None:
     assert weight.norm().item() == pytest.approx(0.5 * 10**0.5)  # α√C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm/resnetv2_18", "torchvision/squeezenet1_1"])
 def test_a_conv_head(name: str, tmp_path: Path) -> None:
     recipe = recipe_of(name, "fixnorm", image_size=64)
@@ -245,6 +246,7 @@ def test_timm_loads_it(classes: int, channels: int, tmp_path: Path) -> None:
     torch.testing.assert_close(outputs(loaded, images), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "timm_name"),
     [
@@ -327,6 +329,7 @@ class Branches(nn.Module):
         return logits if logits.sum() > 0 else -logits
 
 
+@pytest.mark.slow
 def test_a_model_that_torch_cannot_export_to_onnx(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,6 +481,7 @@ class Cancels(nn.Module):
         return logits - 1000.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong_by", "written"), [(0.0, True), (1e-3, False)])
 def test_onnx_may_differ_by_rounding_and_no_more(
     wrong_by: float, written: bool, run: Path, monkeypatch: pytest.MonkeyPatch
@@ -649,6 +653,7 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     assert torch.equal(loaded.get_parameter("fc.weight"), load_file(out)["fc.weight"])
 
 
+@pytest.mark.slow
 def test_the_command_writes_onnx_and_asks_for_force(run: Path) -> None:
     error, text = invoke(run, "--onnx")
     assert error is None

@@ -48,6 +48,7 @@ def is_under_way(life: Life) -> bool:
     return until(lambda: "going on from" in life.said() or "epoch   1/" in life.said(), life)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_leaves_a_run_that_goes_on(
     nursery: Nursery, tmp_path: Path, number: signal.Signals
@@ -66,6 +67,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
     same(out, nursery.uninterrupted(run))
 
 
+@pytest.mark.slow
 def test_signals_again_and_again(nursery: Nursery, tmp_path: Path) -> None:
     """At any moment of the training, evaluation and the end of an epoch included."""
     run = without_checkpoints(8)
@@ -88,6 +90,7 @@ def test_signals_again_and_again(nursery: Nursery, tmp_path: Path) -> None:
     same(out, nursery.uninterrupted(run))
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_with_loader_processes(nursery: Nursery, tmp_path: Path) -> None:
     run = without_checkpoints(6, "--set", "auto_augment=v0", "--set", "workers=2")
     out = tmp_path / "run"
@@ -100,6 +103,7 @@ def test_ctrl_c_in_a_terminal_with_loader_processes(nursery: Nursery, tmp_path: 
     same(out, nursery.uninterrupted(run))
 
 
+@pytest.mark.slow
 def test_two_processes_leave_at_the_same_step(nursery: Nursery, tmp_path: Path) -> None:
     """One of them is told; all of them stop, and only the first one talks."""
     run = without_checkpoints(6)
@@ -130,8 +134,8 @@ def test_under_torchrun(nursery: Nursery, tmp_path: Path) -> None:
         step = stopped_at(lines[0])
         assert steps_saved(out)[-1] == step
         assert strays(life.mark) == []
-    life = command(run(out), tmp_path / "last.log", torchrun=2)
-    assert life.wait() == 0, life.said()
+    life, _ = lives = ranks(nursery, run(out))
+    assert [life.wait() for life in lives] == [0, 0], life.said()
     assert f"going on from step {step} of 120" in life.said()
     same(out, nursery.uninterrupted(run, processes=2))
 

@@ -26,7 +26,7 @@ from fixnorm.training.setup import Trainee, build
 from fixnorm.training.tasks import recipe_from_dict
 from fixnorm.training.view import ProgressView, View
 from fixnorm.training.weights import rebuild
-from helpers.processes import train_under_torchrun
+from helpers.processes import train_by_two
 from helpers.small_nets import true_norm
 from helpers.small_runs import (
     NO_BATCH_STATISTICS,
@@ -176,6 +176,7 @@ def test_an_optimizer_that_cannot_be_had(name: str, message: str) -> None:
         build(recipe, digits(recipe), ALONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -196,6 +197,7 @@ def test_options_together_train_and_keep_the_norm(tmp_path: Path, changes: dict[
     assert not result["diverged"]
 
 
+@pytest.mark.slow
 def test_dropped_paths_depend_on_the_step_alone(tmp_path: Path) -> None:
     """What else the process draws, before or meanwhile, does not change the run."""
 
@@ -277,7 +279,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "digits": small(val_per_class=None, epochs=2),  # 355 images: 177 and 178
     }
     trainings = {place / name: recipe for name, recipe in recipes.items()}
-    train_under_torchrun(trainings, data=None, place=place)
+    train_by_two(trainings, data=None, place=place)
     return place
 
 

@@ -246,6 +246,7 @@ def short(out: Path, *, keep: int = 2, **changes: Any) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "the_start_is_largest"), [(2, True), (8, False)])
 def test_the_largest_scale_is_the_largest_of_all_steps_and_of_the_start(
     tmp_path: Path, epochs: int, the_start_is_largest: bool
@@ -277,6 +278,7 @@ def test_plain_heads_have_no_largest_scale(tmp_path: Path) -> None:
     assert short(tmp_path / "wn-fc", method="wn-fc")["largest_scale"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_never_met_its_cap_is_the_run_of_every_larger_alpha(tmp_path: Path) -> None:
     results = {a: short(tmp_path / f"{a}", alpha=a) for a in (0.5, 4.0, 16.0)}
     weights = {a: load_file(tmp_path / f"{a}" / "weights.safetensors") for a in results}

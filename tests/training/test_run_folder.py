@@ -29,6 +29,7 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_with_the_owners_process_id(
     nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
+@pytest.mark.slow
 def test_no_space_for_a_checkpoint(nursery: Nursery, disk: SmallDisk) -> None:
     """Two checkpoints of 0.65 MB fit, the third does not."""
     out = disk.path / "run"
@@ -152,6 +154,7 @@ def test_no_space_for_a_checkpoint(nursery: Nursery, disk: SmallDisk) -> None:
     same(out, nursery.uninterrupted(digits()))
 
 
+@pytest.mark.slow
 def test_no_space_for_the_curves(nursery: Nursery, disk: SmallDisk) -> None:
     """Not one byte is left in the middle of an epoch."""
     run = digits("--checkpoint-steps", "5", epochs=4)
@@ -168,6 +171,7 @@ def test_no_space_for_the_curves(nursery: Nursery, disk: SmallDisk) -> None:
     same(out, nursery.uninterrupted(run))
 
 
+@pytest.mark.slow
 def test_no_space_for_the_weights(nursery: Nursery, disk: SmallDisk) -> None:
     run = digits("--checkpoint-steps", "100000", epochs=1)
     out = disk.path / "run"

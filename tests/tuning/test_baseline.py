@@ -48,6 +48,7 @@ def searched(folder: Path, strategy: SamplerStrategy, *, stop_after: int = 10**6
         return study
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_points_lie_in_the_papers_ranges(tmp_path: Path, name: str) -> None:
     study = searched(tmp_path, SamplerStrategy(budget=14, sampler_name=name))  # type: ignore[arg-type]
@@ -60,6 +61,7 @@ def test_points_lie_in_the_papers_ranges(tmp_path: Path, name: str) -> None:
     assert len({(t.lr, t.weight_decay) for t in trials}) == 14
 
 
+@pytest.mark.slow
 def test_gaussian_processes_learn(tmp_path: Path) -> None:
     """After its random start the sampler's points are better than chance."""
     study = searched(tmp_path, SamplerStrategy(budget=22))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,9 @@ from fixnorm.training import Recipe
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import read_studies
 from helpers.dense_runs import as_options, boxes_on_noise, detector, segmenter, striped_streets
+from helpers.runs import Nursery, nursery
+
+__all__ = ["nursery"]  # a fixture, which pytest looks up by name
 
 
 def arguments(recipe: Recipe, data: Path | None, out: Path, *extra: str) -> list[str]:
@@ -43,18 +43,13 @@ def test_algorithm_4_on_the_range_of_the_appendix(
     [(segmenter(), "miou", "mIoU (%)"), (detector(), "ap", "AP (%)")],
     ids=["segmentation", "detection"],
 )
-def test_a_search_of_real_trainings(recipe: Recipe, name: str, label: str, tmp_path: Path) -> None:
+def test_a_search_of_real_trainings(
+    nursery: Nursery, recipe: Recipe, name: str, label: str, tmp_path: Path
+) -> None:
     make = striped_streets if recipe.task == "segmentation" else boxes_on_noise
     data, out = make(tmp_path / "set"), tmp_path / "study"
-    short = ("--splits", "2", "--fractions", "0.5,1", "--alphas", "0.5,16", "--workers", "2")
-    done = subprocess.run(
-        [sys.executable, "-m", "fixnorm", *arguments(recipe, data, out, *short)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    short = ("--splits", "2", "--fractions", "0.5,1", "--alphas", "0.5", "--workers", "2")
+    nursery.run(arguments(recipe, data, out, *short), drawn=False)
     result = json.loads((out / "result.json").read_text())
     (record,) = read_studies(Storage.in_folder(out), out)
     assert record.metric == label

@@ -399,7 +399,7 @@ def test_a_process_dies_with_its_parent(tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()  # not read to its end: a child that lives on would hold it open
-    for _ in range(500):
+    for _ in range(60_000):
         if not command.exists() or not command.read_bytes():
             return
         time.sleep(0.01)

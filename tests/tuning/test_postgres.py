@@ -6,9 +6,7 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,12 +18,10 @@ from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.study import Study, read_studies
 from fixnorm.tuning.trial import StudyRecord
 from helpers.postgres import PASSWORD, Server, server
-from helpers.searches import KEYS, gone, start, trainings
+from helpers.runs import Life, until
+from helpers.searches import KEYS, gone, start, trainings, until_it_trains
 
 __all__ = ["server"]  # a fixture, which pytest looks up by name
-
-PATIENCE = 300.0
-"""Seconds after which a test gives up: far beyond what anything here takes."""
 
 
 def kept(url: str, out: Path) -> StudyRecord:
@@ -33,19 +29,11 @@ def kept(url: str, out: Path) -> StudyRecord:
     return record
 
 
-def until(condition: Callable[[], object], driver: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert driver.poll() is None, driver.communicate()[0]
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def ended(driver: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(driver: Life) -> tuple[int, str]:
     """The exit code, and what was said, in which a password never is."""
-    said, _ = driver.communicate(timeout=PATIENCE)
+    code, said = driver.wait(), driver.said()
     assert PASSWORD not in said
-    return driver.returncode, said
+    return code, said
 
 
 def only_line(said: str) -> str:
@@ -66,23 +54,22 @@ def test_a_whole_search_whose_driver_is_killed(server: Server, tmp_path: Path) -
     url, out = server.new("whole"), tmp_path / "study"
 
     driver = start(out, "--storage", url)
-    until(lambda: results(out) and trainings(out), driver)
+    assert until(lambda: results(out) and trainings(out), driver), driver.said()
     driver.kill()
-    driver.communicate()
     assert gone(out), "a training outlived its driver"
     assert len(kept(url, out).trials) < len(KEYS), "the search was over before the kill"
     assert "running" in {trial.state for trial in kept(url, out).trials}
 
     driver = start(out, "--storage", url)
-    until(lambda: trainings(out), driver)
-    driver.send_signal(signal.SIGSTOP)  # it owns the study for as long as the next one asks
+    until_it_trains(driver, out)
+    driver.send(signal.SIGSTOP)  # it owns the study for as long as the next one asks
     code, said = ended(start(out, "--storage", url))
     assert code == 2, said
     assert only_line(said) == (
         f"fixnorm: study 'digits-fixnorm-paper' in {Storage.parse(url).shown} belongs to process"
         f" {driver.pid} on {socket.gethostname()}: wait for it or give another --study"
     )
-    driver.send_signal(signal.SIGCONT)
+    driver.send(signal.SIGCONT)
     code, said = ended(driver)
     assert code == 0, said
 
@@ -103,7 +90,7 @@ def test_a_server_that_is_lost_and_comes_back(server: Server, tmp_path: Path) ->
     url, out = server.new("lost"), tmp_path / "study"
     options = ("--storage", url, "--fractions", "1", "--alphas", "1")
     driver = start(out, *options)
-    until(lambda: trainings(out), driver)
+    until_it_trains(driver, out)
     server.drop_connections("lost")  # alone this is mended on the way
     server.tell("ALTER DATABASE lost ALLOW_CONNECTIONS false")
     server.drop_connections("lost")
@@ -220,7 +207,7 @@ def test_the_server_asks_whether_the_owner_is_still_there(server: Server) -> Non
     url = server.new("keepalive")
     assert not any(seconds <= 30 for seconds in keepalives(server.port))
     with Storage.parse(url).owned("study"):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         # As long as something is on its way it need not ask.
         while not any(seconds <= 30 for seconds in keepalives(server.port)):
             assert time.monotonic() < deadline

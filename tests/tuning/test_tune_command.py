@@ -18,7 +18,10 @@ from fixnorm.training import RunOptions, changed, train
 from fixnorm.tuning import estimate
 from fixnorm.tuning.trial import Trial
 from helpers import chromium
+from helpers.runs import Nursery, nursery
 from helpers.searches import BRANCHES, SMALL, finish, stored
+
+__all__ = ["nursery"]  # a fixture, which pytest looks up by name
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -40,7 +43,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search with both methods in one folder."""
     out = tmp_path_factory.mktemp("search") / "study"
-    finish(out, "--alphas", "0.5,1,8,16")
+    finish(out, "--alphas", "0.5,1,8,16", drawn=True)
     return out
 
 
@@ -48,7 +51,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dry_run(said: Said, tmp_path: Path) -> None:
-    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study"))
+    code, out, _ = said(
+        "tune", "digits", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study")
+    )
     assert code == 0
     assert "lr round 1: 0.8 1.4 2 2.6 3.2, 0.2 T_max each" in out
     assert "at most 15 trainings, 11 T_max, about" in out
@@ -56,7 +61,7 @@ def test_dry_run(said: Said, tmp_path: Path) -> None:
 
 
 def test_dry_run_as_json(said: Said) -> None:
-    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
+    code, out, _ = said("tune", "digits", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
     assert code == 0
     plan = json.loads(out)
     assert (plan["trials"], plan["cost"]) == (45, 33.0)
@@ -303,7 +308,7 @@ def test_branches_are_the_trainings_that_they_save_bit_for_bit(tmp_path: Path) -
 @pytest.mark.slow
 def test_the_same_command_again_trains_nothing(study: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in study.rglob("weights.safetensors")}
-    finish(study, "--alphas", "0.5,1,8,16")
+    finish(study, "--alphas", "0.5,1,8,16", drawn=True)
     assert {p: p.stat().st_mtime_ns for p in study.rglob("weights.safetensors")} == before
 
 
@@ -334,12 +339,14 @@ def test_the_dashboard_opens_the_study_as_it_is(study: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_baseline_and_the_comparison(said: Said, study: Path, tmp_path: Path) -> None:
+def test_the_baseline_and_the_comparison(
+    nursery: Nursery, said: Said, study: Path, tmp_path: Path
+) -> None:
     """The rival into the same folder; its budget can be raised; the report shows both."""
     rival = [*SMALL[:6], "--method", "bo-weight-decay", "--workers", "2"]
     for budget in ("2", "3"):
-        code, _, error = said("tune", "digits", "--out", str(study), *rival, "--budget", budget)
-        assert code == 0, error
+        words = ["tune", "digits", "--out", str(study), *rival, "--budget", budget]
+        nursery.run(words, drawn=False)
     result = json.loads((study / "result.json").read_text())
     assert (result["method"], result["trials"], result["alpha"]) == ("bo-weight-decay", 3, None)
     assert 1e-5 <= result["weight_decay"] <= 5e-4
@@ -351,18 +358,15 @@ def test_the_baseline_and_the_comparison(said: Said, study: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_from_weight_decay(said: Said, tmp_path: Path) -> None:
+def test_from_weight_decay(nursery: Nursery, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    code, _, error = said(
-        *("tune", "digits", "--out", str(out), *SMALL, "--alphas", "0.5"),
-        *("--from-weight-decay", "0.2", "1e-3"),
-    )
-    assert code == 0, error
+    words = ["tune", "digits", "--out", str(out), *SMALL, "--alphas", "0.5"]
+    life = nursery.run([*words, "--from-weight-decay", "0.2", "1e-3"], drawn=False)
     slope = estimate.decay_slope(out / "fixnorm-paper" / "probe" / "metrics.csv")
     lr = estimate.equivalent_lr(0.2, 1e-3, slope)
     space = json.loads((out / "result.json").read_text())["space"]
     assert (space["lr_min"], space["lr_max"]) == estimate.range_around(lr)
-    assert f"turns the weights as FixNorm does at lr {lr:.2g}" in error
+    assert f"turns the weights as FixNorm does at lr {lr:.2g}" in life.said().replace("\n", " ")
 
 
 def test_equivalent_lr(tmp_path: Path) -> None:
