@@ -81,6 +81,8 @@ def _live(
     slow_disk: float,
 ) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in a shell's background it is
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, as this one is under nohup
     os.setsid()
     os.environ.update(env)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

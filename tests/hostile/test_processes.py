@@ -1,7 +1,8 @@
 """Commands as processes: terminals that are not there, limits, signals at any moment.
 
 Most are forked from this process, in which everything is loaded; a few are started anew, where
-loading is what is tested.
+loading is what is tested. They hear signals also where the tests themselves do not: under nohup,
+or in the background of a shell.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _become(
             stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding=encoding)  # noqa: SIM115
             setattr(sys, name, stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.argv = ["fixnorm", *arguments]
     prepare()
     cli.main()
@@ -284,7 +285,13 @@ def test_what_libraries_make_of_ctrl_c_is_ctrl_c(
     assert application._was_interrupted(typer.Abort())
 
 
-def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+def started(
+    *arguments: str, prepare: Prepare = lambda: None, **options: Any
+) -> subprocess.Popen[str]:
+    def hear() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        prepare()
+
     return subprocess.Popen(
         [sys.executable, "-m", "fixnorm", *arguments],
         stdin=subprocess.DEVNULL,
@@ -292,6 +299,7 @@ def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=hear,
         **options,
     )
 
@@ -310,7 +318,7 @@ def test_ctrl_c_while_torch_is_loaded() -> None:
 
 
 def test_no_room_to_load_torch(tmp_path: Path) -> None:
-    process = started("audit", "resnet8", preexec_fn=limited(resource.RLIMIT_AS, 1_000_000_000))
+    process = started("audit", "resnet8", prepare=limited(resource.RLIMIT_AS, 1_000_000_000))
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2, said
     assert said.startswith("fixnorm: not enough memory to load the command (")
@@ -335,7 +343,11 @@ def test_replays_leave_no_process_behind(tmp_path: Path, number: signal.Signals)
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    said, _ = process.communicate(timeout=PATIENCE)  # its end is that of the last who holds it
+    try:
+        said, _ = process.communicate(timeout=PATIENCE)  # its end is that of the last who holds it
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert process.returncode in (130, -number), said
     assert "Traceback" not in said
     assert number == signal.SIGKILL or said == "fixnorm: interrupted\n"
