@@ -24,7 +24,7 @@ SIDES = {
     "muon": "Muon + weight decay",
     "global": "FixNorm, one joint norm (AdamW)",
     "matrix": "FixNorm, scope `matrix` (AdamW)",
-    "matrix-own": 'the same, `step="own"`',
+    "matrix-own": 'the same, `length="own"`',
     "matrix-muon": "FixNorm, scope `matrix` (Muon)",
 }
 _DECAYING = ("adamw", "muon")

@@ -118,7 +118,7 @@ def optimizers(
         warnings.simplefilter("ignore")
         scope: Any = None if side.name == "global" else "matrix"
         fixnorm.convert(model, alpha=point.other, scope=scope, sample=sample, **caps)
-    groups = fixnorm.param_groups(model, step="own" if side == OWN else None)
+    groups = fixnorm.param_groups(model, length="own" if side == OWN else None)
     if side.name != "matrix-muon":
         made = [adam(groups, weight_decay=0.0)]
     else:

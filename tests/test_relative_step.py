@@ -194,13 +194,15 @@ def test_param_groups_takes_the_scope_of_convert() -> None:
     assert len(fixnorm.param_groups(model, scope="global")) == 2
 
 
-def test_what_is_no_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="step must be 'angle' or 'own' but got 'long'"):
-        fixnorm.param_groups(converted(), step="long")  # type: ignore[arg-type]
+def test_what_is_no_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="length must be 'angle' or 'own' but got 'long'"):
+        fixnorm.param_groups(converted(), length="long")  # type: ignore[arg-type]
     model = ResNet()
     fixnorm.convert(model, alpha=1.0)
-    with pytest.raises(ValueError, match="step='own' is for scope='matrix' but got scope='global'"):
-        fixnorm.param_groups(model, step="own")
+    with pytest.raises(
+        ValueError, match="length='own' is for scope='matrix' but got scope='global'"
+    ):
+        fixnorm.param_groups(model, length="own")
 
 
 def test_a_matrix_of_zeros_has_no_radius() -> None:
@@ -425,11 +427,11 @@ def test_a_step_in_two_parts_turns_once() -> None:
     assert handle.figures().matrices["up.weight"].angle == pytest.approx(0.05, rel=0.1)
 
 
-@pytest.mark.parametrize("step", ["angle", "own"])
-def test_the_slow_twin_agrees_with_adamw(step: Any) -> None:
+@pytest.mark.parametrize("length", ["angle", "own"])
+def test_the_slow_twin_agrees_with_adamw(length: Any) -> None:
     """A step of AdamW by hand: unhooked on a copy, then the equation, in float64."""
     model = converted().double()
-    optimizer = torch.optim.AdamW(fixnorm.param_groups(model, step=step), lr=0.05)
+    optimizer = torch.optim.AdamW(fixnorm.param_groups(model, length=length), lr=0.05)
     handle = fixnorm.attach(optimizer)
     for x, y in learnable_batches(5):
         twin = copy.deepcopy(model)
@@ -446,7 +448,7 @@ def test_the_slow_twin_agrees_with_adamw(step: Any) -> None:
             points = (before[name], twin.get_parameter(name).detach(), torch.tensor(radius))
             expected = (
                 reference.own_step(*points)
-                if step == "own"
+                if length == "own"
                 else reference.relative_step(*points, 0.05)
             )
             torch.testing.assert_close(model.get_parameter(name).detach(), expected)
@@ -456,7 +458,7 @@ def test_the_slow_twin_agrees_with_adamw(step: Any) -> None:
             angle = handle.figures().matrices[name].angle
             assert angle == pytest.approx(torch.acos(cosine).item(), rel=1e-4)
     angles = [matrix.angle for matrix in handle.figures().matrices.values()]
-    assert all((angle < 0.045) == (step == "own") for angle in angles)
+    assert all((angle < 0.045) == (length == "own") for angle in angles)
 
 
 def _reordered(

@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 
 from fixnorm.groups import (
     FIXED,
+    LENGTH,
     RADII,
     SPHERE,
-    STEP,
     TARGET,
     Origin,
     fixed_weights,
@@ -325,7 +325,7 @@ class Handle:
             )
             group["weight_decay"] = 0.0
         if relative:
-            group |= {RADII: None, STEP: relative[0].get(STEP, "angle"), FIXED: positions}
+            group |= {RADII: None, LENGTH: relative[0].get(LENGTH, "angle"), FIXED: positions}
         else:
             group |= {TARGET: None, SPHERE: joint[0][SPHERE], FIXED: positions}
 

@@ -11,8 +11,8 @@ step along W₀ turns it by nothing. Norms are of the whole weight: a convolutio
 (out, rest) matrix.
 
 That turns every matrix at every step, also where the optimizer is not sure of its step: Adam's is
-short where gradients disagree. A group with ``step="own"`` keeps the length that the optimizer has
-chosen, and measures it by the root mean square of the matrix's n entries::
+short where gradients disagree. A group with ``length="own"`` keeps the length that the optimizer
+has chosen, and measures it by the root mean square of the matrix's n entries::
 
     W  ←  R · N(W₀ + R/√n · d)
 
@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import RADII, STEP, fixed_weights, origin_of
+from fixnorm.groups import LENGTH, RADII, fixed_weights, origin_of
 from fixnorm.norm import local, weight_norms
 from fixnorm.spheres import Member, is_schedule_free
 from fixnorm.telemetry import MatrixFigures
@@ -209,7 +209,7 @@ class RelativeSteps:
         for key, group, weights, radii, before in under_way:
             self._warn_of(group["lr"])
             own = None
-            if group.get(STEP) == "own":
+            if group.get(LENGTH) == "own":
                 sizes = (math.sqrt(weight.numel()) for weight in weights)
                 own = self._tensor([r / s for r, s in zip(radii, sizes, strict=True)], weights[0])
             on_device = self._tensor(radii, weights[0])
