@@ -24,6 +24,7 @@ SIDES = {
     "muon": "Muon + weight decay",
     "global": "FixNorm, one joint norm (AdamW)",
     "matrix": "FixNorm, scope `matrix` (AdamW)",
+    "matrix-own": 'the same, `length="own"`',
     "matrix-muon": "FixNorm, scope `matrix` (Muon)",
 }
 _DECAYING = ("adamw", "muon")
@@ -91,7 +92,7 @@ def radii(rows: Sequence[Row]) -> str:
     """The best of the search with each radius of the start: one seed."""
     lines = []
     for setting in JUDGED:
-        for side in ("adamw", "matrix"):
+        for side in ("adamw", "matrix", "matrix-own"):
             searched = [r for r in of(rows, setting.name, side) if not r["seed"]]
             if not finals(rows, setting.name, side):
                 continue

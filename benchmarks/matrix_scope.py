@@ -61,6 +61,8 @@ ADAMW = Side(name="adamw")
 MATRIX = Side(name="matrix", image_lrs=ANGLES, text_lrs=ANGLES, others=CAPS)
 SIDES = (ADAMW, MATRIX, Side(name="muon"), Side(name="global", others=CAPS))
 MATRIX_MUON = replace(MATRIX, name="matrix-muon")
+OWN_LRS = (0.01, 0.03, 0.09)
+OWN = replace(MATRIX, name="matrix-own", image_lrs=OWN_LRS, text_lrs=OWN_LRS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +118,7 @@ def optimizers(
         warnings.simplefilter("ignore")
         scope: Any = None if side.name == "global" else "matrix"
         fixnorm.convert(model, alpha=point.other, scope=scope, sample=sample, **caps)
-    groups = fixnorm.param_groups(model)
+    groups = fixnorm.param_groups(model, length="own" if side == OWN else None)
     if side.name != "matrix-muon":
         made = [adam(groups, weight_decay=0.0)]
     else:
@@ -292,10 +294,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--settings", nargs="+", default=[setting.name for setting in JUDGED])
-    parser.add_argument("--sides", nargs="+", default=[side.name for side in SIDES])
+    parser.add_argument("--sides", nargs="+", default=[side.name for side in (*SIDES, OWN)])
     options = parser.parse_args()
     ledger = Ledger(options.out, options.data)
-    known = {side.name: side for side in (*SIDES, MATRIX_MUON)}
+    known = {side.name: side for side in (*SIDES, OWN, MATRIX_MUON)}
     if options.phase == "transfer":
         transfer(ledger, (ADAMW, MATRIX))
         return

@@ -3,8 +3,8 @@
     python examples/gpt.py
 
 No weight of a transformer is scale-free, so the joint norm of the paper is not for it. With
-``scope="matrix"`` the optimizer says in which direction each matrix goes, and lr, an angle, how
-far. Embeddings, norms and biases are the optimizer's as ever, with the same lr.
+``scope="matrix"`` the optimizer says in which direction each matrix goes, and lr, the largest angle
+of a step, how far. Embeddings, norms and biases are the optimizer's as ever, with the same lr.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import fixnorm  # new
 
-WIDTH, CONTEXT, BATCH, STEPS, LR = 32, 32, 16, 150, 0.03
+WIDTH, CONTEXT, BATCH, STEPS, LR = 32, 32, 16, 150, 0.05
 
 
 class GPT(nn.Module):
@@ -54,7 +54,7 @@ def main() -> None:
         model, alpha=2.0, scope="matrix", radius="fan_in", sample=codes[: 4 * CONTEXT].view(4, -1)
     )
     print(report)
-    optimizer = torch.optim.AdamW(fixnorm.param_groups(model), lr=LR, betas=(0.9, 0.95))  # new
+    optimizer = torch.optim.AdamW(fixnorm.param_groups(model, length="own"), lr=LR)  # new
     handle = fixnorm.attach(optimizer)  # new
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, STEPS, pct_start=0.1)
 
@@ -68,7 +68,7 @@ def main() -> None:
         schedule.step()
         if step % 50 == 49:
             angles = [matrix.angle for matrix in handle.figures().matrices.values()]
-            print(f"{loss.item():.2f} nats a character; each matrix turned by {max(angles):.4f}")
+            print(f"{loss.item():.2f} nats a character; the largest turn {max(angles):.4f}")
     fixnorm.fold(model)  # plain layers, for export
 
 

@@ -3,7 +3,7 @@
     python examples/transformers_gpt2.py
 
 GPT-2's head is tied to its embedding, so it stays the optimizer's, without a cap; ``convert`` says
-so. ``learning_rate`` is the angle of a step. What the trainer logs has the angles.
+so. ``learning_rate`` is the largest angle of a step. What the trainer logs has the angles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 import fixnorm
 import fixnorm.integrations.transformers  # new
 
-CONTEXT, STEPS, LR = 32, 60, 0.03
+CONTEXT, STEPS, LR = 32, 60, 0.05
 
 
 def main(folder: Path) -> None:
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
         dataloader_pin_memory=False,
     )
     trainer = Trainer(model=model, args=args, train_dataset=examples)
-    fixnorm.integrations.transformers.attach(trainer)  # new
+    fixnorm.integrations.transformers.attach(trainer, length="own")  # new
     trainer.train()
 
     logged = [row for row in trainer.state.log_history if "loss" in row]

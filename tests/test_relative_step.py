@@ -194,6 +194,17 @@ def test_param_groups_takes_the_scope_of_convert() -> None:
     assert len(fixnorm.param_groups(model, scope="global")) == 2
 
 
+def test_what_is_no_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="length must be 'angle' or 'own' but got 'long'"):
+        fixnorm.param_groups(converted(), length="long")  # type: ignore[arg-type]
+    model = ResNet()
+    fixnorm.convert(model, alpha=1.0)
+    with pytest.raises(
+        ValueError, match="length='own' is for scope='matrix' but got scope='global'"
+    ):
+        fixnorm.param_groups(model, length="own")
+
+
 def test_a_matrix_of_zeros_has_no_radius() -> None:
     model = PatchNet()
     nn.init.zeros_(model.proj.weight)
@@ -416,11 +427,12 @@ def test_a_step_in_two_parts_turns_once() -> None:
     assert handle.figures().matrices["up.weight"].angle == pytest.approx(0.05, rel=0.1)
 
 
-def test_the_slow_twin_agrees_with_adamw() -> None:
+@pytest.mark.parametrize("length", ["angle", "own"])
+def test_the_slow_twin_agrees_with_adamw(length: Any) -> None:
     """A step of AdamW by hand: unhooked on a copy, then the equation, in float64."""
     model = converted().double()
-    optimizer = adamw(model)
-    fixnorm.attach(optimizer)
+    optimizer = torch.optim.AdamW(fixnorm.param_groups(model, length=length), lr=0.05)
+    handle = fixnorm.attach(optimizer)
     for x, y in learnable_batches(5):
         twin = copy.deepcopy(model)
         alone = torch.optim.AdamW(twin.parameters(), lr=0.05, weight_decay=0.0)
@@ -433,10 +445,20 @@ def test_the_slow_twin_agrees_with_adamw() -> None:
         alone.step()
         for name, radius in zip(MATRICES, optimizer.param_groups[0]["fixnorm_radii"], strict=True):
             name = f"{name}.weight"
-            expected = reference.relative_step(
-                before[name], twin.get_parameter(name).detach(), torch.tensor(radius), 0.05
+            points = (before[name], twin.get_parameter(name).detach(), torch.tensor(radius))
+            expected = (
+                reference.own_step(*points)
+                if length == "own"
+                else reference.relative_step(*points, 0.05)
             )
             torch.testing.assert_close(model.get_parameter(name).detach(), expected)
+            cosine = nn.functional.cosine_similarity(
+                before[name].flatten(), expected.flatten(), dim=0
+            )
+            angle = handle.figures().matrices[name].angle
+            assert angle == pytest.approx(torch.acos(cosine).item(), rel=1e-4)
+    angles = [matrix.angle for matrix in handle.figures().matrices.values()]
+    assert all((angle < 0.045) == (length == "own") for angle in angles)
 
 
 def _reordered(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import nn
 from torch.optim import Optimizer
@@ -23,7 +23,7 @@ from fixnorm.methods import METHODS, Method, MethodName, Scope, checked_scope, m
 from fixnorm.roles import Sample, audit
 from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped
 
-__all__ = ["FIXED", "RADII", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
+__all__ = ["FIXED", "LENGTH", "RADII", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
 
 TARGET = "fixnorm_target"
 """Key of a fixed group: its target norm, none until ``attach`` has measured it."""
@@ -36,6 +36,11 @@ FIXED = "fixnorm_fixed"
 RADII = "fixnorm_radii"
 """Key of a fixed group of scope ``matrix``: the norm of each of its fixed weights, none until
 ``attach`` has measured them."""
+
+LENGTH = "fixnorm_length"
+"""Key of a fixed group of scope ``matrix``: how far its steps go, ``angle`` unless it says
+``own``."""
+Length = Literal["angle", "own"]
 
 _JOINT = 0
 
@@ -61,6 +66,7 @@ def param_groups(
     model: nn.Module,
     *,
     scope: Scope | None = None,
+    length: Length | None = None,
     method: MethodName | None = None,
     weight_decay: float = 0.0,
     sample: Sample | None = None,
@@ -75,6 +81,9 @@ def param_groups(
             each weight alone; ``matrix`` likewise, with a step that is relative to the norm
             (:mod:`fixnorm.relative_step`), so that its group's lr is an angle. As given to
             ``convert`` unless said otherwise, and then ``global``.
+        length: of the steps of scope ``matrix``. ``angle``, the default, turns every matrix by lr,
+            whatever the optimizer. ``own`` keeps the optimizer's own length, in units of the
+            matrix's root mean square: for Adam and its kin, whose steps have entries of about lr.
         method: the paper's algorithm; as given to ``convert`` unless said otherwise.
 
             - ``fixnorm``, ``wn-fc``: all fixed weights in fixed groups, nothing is decayed.
@@ -95,6 +104,7 @@ def param_groups(
         groups = param_groups(
             part,
             scope=scope,
+            length=length,
             method=method,
             weight_decay=weight_decay,
             sample=sample,
@@ -102,6 +112,7 @@ def param_groups(
         )
         return groups + _other_groups(model, groups, weight_decay, beside)
     scope = _checked_scope(model, scope)
+    _check_length(length, scope)
     chosen = _checked_method(model, asked)
     _check_decay(weight_decay, chosen)
     parameters = parameters_by_name(model)
@@ -122,7 +133,7 @@ def param_groups(
     if fixed and scope == "global":
         groups.append(_group(trainable, fixed, 0.0) | {TARGET: None, SPHERE: _JOINT})
     elif fixed and scope == "matrix":
-        groups.append(_group(trainable, fixed, 0.0) | {RADII: None})
+        groups.append(_group(trainable, fixed, 0.0) | {RADII: None, LENGTH: length or "angle"})
     elif fixed:
         groups += [_group(trainable, [name], 0.0) | {TARGET: None} for name in fixed]
     if decayed:
@@ -148,6 +159,13 @@ def _checked_scope(model: nn.Module, scope: Scope | None) -> Scope:
             "normalised: fixnorm.convert(model, alpha=..., scope='matrix')"
         )
     return scope or converted or "global"
+
+
+def _check_length(length: Length | None, scope: Scope) -> None:
+    if length is not None and length not in get_args(Length):
+        raise ValueError(f"length must be 'angle' or 'own' but got {length!r}")
+    if length is not None and scope != "matrix":
+        raise ValueError(f"length={length!r} is for scope='matrix' but got scope={scope!r}")
 
 
 def _converted_part(model: nn.Module) -> nn.Module:

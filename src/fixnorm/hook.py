@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from fixnorm.groups import (
     FIXED,
+    LENGTH,
     RADII,
     SPHERE,
     TARGET,
@@ -308,7 +309,7 @@ class Handle:
             return
         name = wanted[id(group["params"][positions[0]])]
         joint = [g for g in optimizer.param_groups if SPHERE in g and g.get(TARGET) is not None]
-        relative = any(RADII in g for g in optimizer.param_groups)
+        relative = [g for g in optimizer.param_groups if RADII in g]
         if not joint and not relative:
             raise ValueError(
                 f"a group that joined the optimizer holds {name}, whose norm is to be kept by "
@@ -323,8 +324,10 @@ class Handle:
                 stacklevel=2,
             )
             group["weight_decay"] = 0.0
-        on_sphere = {RADII: None} if relative else {TARGET: None, SPHERE: joint[0][SPHERE]}
-        group |= on_sphere | {FIXED: positions}
+        if relative:
+            group |= {RADII: None, LENGTH: relative[0].get(LENGTH, "angle"), FIXED: positions}
+        else:
+            group |= {TARGET: None, SPHERE: joint[0][SPHERE], FIXED: positions}
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()

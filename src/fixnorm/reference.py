@@ -27,6 +27,7 @@ __all__ = [
     "fixnorm_conv",
     "fixnorm_fc",
     "matrix_scope",
+    "own_step",
     "relative_step",
     "weight_decay_training",
     "wn_fc",
@@ -188,6 +189,15 @@ def relative_step(W_0: Tensor, W_1: Tensor, R: Tensor, angle: float) -> Tensor:
     if norm([d]) == 0:
         return W_0
     W = W_0 + angle * R * d / norm([d])
+    return R * W / norm([W])
+
+
+def own_step(W_0: Tensor, W_1: Tensor, R: Tensor) -> Tensor:
+    """W ← R · N(W_0 + R/√n · d), where d = W_1 − W_0 and W has n entries."""
+    d = W_1 - W_0
+    if norm([d]) == 0:
+        return W_0
+    W = W_0 + R / math.sqrt(d.numel()) * d
     return R * W / norm([W])
 
 

@@ -10,6 +10,14 @@ right angles to W₀, as most are in many dimensions, turns the matrix by atan(l
 step along W₀ turns it by nothing. Norms are of the whole weight: a convolution's is that of its
 (out, rest) matrix.
 
+That turns every matrix at every step, also where the optimizer is not sure of its step: Adam's is
+short where gradients disagree. A group with ``length="own"`` keeps the length that the optimizer
+has chosen, and measures it by the root mean square of the matrix's n entries::
+
+    W  ←  R · N(W₀ + R/√n · d)
+
+For Adam and its kin, whose steps have entries of lr at most or about, lr is then the largest angle.
+
 No step is no move: where d = 0 (no gradient, a frozen weight, a step that a ``GradScaler`` skips,
 lr 0) the weight stays as it is, to the bit.
 
@@ -28,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import RADII, fixed_weights, origin_of
+from fixnorm.groups import LENGTH, RADII, fixed_weights, origin_of
 from fixnorm.norm import local, weight_norms
 from fixnorm.spheres import Member, is_schedule_free
 from fixnorm.telemetry import MatrixFigures
@@ -45,43 +53,50 @@ class Turned(NamedTuple):
 
     steps: Tensor
     """‖d_i‖, of the optimizer's own step."""
+    lengths: Tensor
+    """Of the relative step, in units of R: lr, or less; 0 where nothing was to move."""
     norms: Tensor
-    """‖W₀ + lr·R·d/‖d‖‖ / R of every matrix: 1 where it has not moved."""
-    lr: float | Tensor
+    """‖W‖ / R before it was brought back to the sphere: 1 where it has not moved."""
 
     def angles(self) -> Tensor:
-        """Radians that the matrices turned: the angle at W₀ of a triangle whose sides are known.
+        """Radians that the matrices turned: the angle at 0 of a triangle whose sides are known.
 
-        ‖W₀/R + lr·u‖² = 1 + lr² + 2·x for a unit u, with x = lr·cos(W₀, u).
+        ‖W₀/R + s·u‖² = 1 + s² + 2·x for a length s and a unit u, with x = s·cos(W₀, u).
         """
-        x = (self.norms.square() - 1 - self.lr**2) / 2
-        across = (self.lr**2 - x.square()).clamp(min=0).sqrt()
+        x = (self.norms.square() - 1 - self.lengths.square()) / 2
+        across = (self.lengths.square() - x.square()).clamp(min=0).sqrt()
         return torch.where(self.steps != 0, torch.atan2(across, 1 + x), 0 * x)
 
 
 @torch.no_grad()
 def turn_(
-    weights: Sequence[Tensor], before: Sequence[Tensor], radii: Tensor, lr: float | Tensor
+    weights: Sequence[Tensor],
+    before: Sequence[Tensor],
+    radii: Tensor,
+    lr: float | Tensor,
+    *,
+    own: Tensor | None = None,
 ) -> Turned:
     """Replace the optimizer's step by the relative one, in place, for matrices that it moved.
 
     ``before``: W₀ of each, what this process holds of it; ``radii``: shape (n,), on their device.
+    ``own``: R/√n of each, for steps that keep their own length.
     """
-    own = [local(weight) for weight in weights]
-    parts = [part if part.dtype in _PRECISE else part.float() for part in own]
+    held = [local(weight) for weight in weights]
+    parts = [part if part.dtype in _PRECISE else part.float() for part in held]
     for part, old in zip(parts, before, strict=True):
         part.sub_(old)  # d
     steps = weight_norms(weights, parts)
     moved = steps != 0
-    lengths = torch.where(moved, lr * radii / steps, 0 * steps)
-    for part, old, length in zip(parts, before, lengths.unbind(), strict=True):
-        part.mul_(length.to(part.device)).add_(old)
+    factors = torch.where(moved, lr * radii / steps if own is None else own, 0 * steps)
+    for part, old, factor in zip(parts, before, factors.unbind(), strict=True):
+        part.mul_(factor.to(part.device)).add_(old)
     norms = torch.where(moved, weight_norms(weights, parts) / radii, torch.ones_like(steps))
-    for part, mine, norm in zip(parts, own, norms.unbind(), strict=True):
+    for part, mine, norm in zip(parts, held, norms.unbind(), strict=True):
         part.div_(norm.to(part.device))
         if mine is not part:
             mine.copy_(part)
-    return Turned(steps, norms, lr.detach().clone() if isinstance(lr, Tensor) else lr)
+    return Turned(steps, factors * steps / radii, norms)
 
 
 class MatrixSphere(NamedTuple):
@@ -172,7 +187,7 @@ class RelativeSteps:
     def __init__(self) -> None:
         self._under_way: list[_UnderWay] = []
         self._done: dict[tuple[int, int], _Done] = {}
-        self._on_device: dict[tuple[float, ...], Tensor] = {}
+        self._on_device: dict[tuple[tuple[float, ...], torch.device], Tensor] = {}
         self._warned = False
 
     def before(self, optimizer: Optimizer) -> None:
@@ -193,7 +208,12 @@ class RelativeSteps:
         under_way, self._under_way = self._under_way, []
         for key, group, weights, radii, before in under_way:
             self._warn_of(group["lr"])
-            turned = turn_(weights, before, self._tensor(radii, weights[0]), group["lr"])
+            own = None
+            if group.get(LENGTH) == "own":
+                sizes = (math.sqrt(weight.numel()) for weight in weights)
+                own = self._tensor([r / s for r, s in zip(radii, sizes, strict=True)], weights[0])
+            on_device = self._tensor(radii, weights[0])
+            turned = turn_(weights, before, on_device, group["lr"], own=own)
             self._done[key] = _Done([_name(weight) for weight in weights], radii, turned)
 
     def figures(self) -> dict[str, MatrixFigures]:
@@ -205,15 +225,13 @@ class RelativeSteps:
                 found[name] = MatrixFigures(radius, step / radius, angle)
         return found
 
-    def _tensor(self, radii: list[float], weight: Tensor) -> Tensor:
-        """The radii on the device: they are sent there once, as sending may wait for it."""
-        key = tuple(radii)
-        known = self._on_device.get(key)
-        if known is None or known.device != weight.device:
+    def _tensor(self, numbers: list[float], weight: Tensor) -> Tensor:
+        """Numbers on the weight's device: they are sent there once, as sending may wait for it."""
+        key = (tuple(numbers), weight.device)
+        if key not in self._on_device:
             dtype = torch.promote_types(weight.dtype, torch.float32)
-            known = torch.tensor(radii, dtype=dtype, device=weight.device)
-            self._on_device = {key: known}
-        return known
+            self._on_device[key] = torch.tensor(numbers, dtype=dtype, device=weight.device)
+        return self._on_device[key]
 
     def _warn_of(self, lr: float | Tensor) -> None:
         if not self._warned and not isinstance(lr, Tensor) and lr > _WIDE:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import Scope, param_groups
+from fixnorm.groups import Length, Scope, param_groups
 from fixnorm.hook import attach, check_auto
 from fixnorm.methods import METHODS, MethodName
 from fixnorm.roles import Sample
@@ -33,6 +33,7 @@ def create_optimizer_v2(
     *,
     steps: int | None = None,
     scope: Scope | None = None,
+    length: Length | None = None,
     method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
@@ -53,6 +54,7 @@ def create_optimizer_v2(
         momentum: where the optimizer has one.
         steps: for ``lr="auto"``, epochs × updates per epoch.
         scope: as in :func:`fixnorm.param_groups`.
+        length: as there.
         method: as there.
         sample: as there.
         angle_every: as in :func:`fixnorm.attach`.
@@ -70,7 +72,12 @@ def create_optimizer_v2(
         raise ValueError(f"lr='auto' needs a norm that is fixed, and method {method!r} has none")
     check_auto(auto, steps)
     groups = param_groups(
-        model, scope=scope, method=method, weight_decay=weight_decay, sample=sample
+        model,
+        scope=scope,
+        length=length,
+        method=method,
+        weight_decay=weight_decay,
+        sample=sample,
     )
     optimizer: Optimizer = optim.create_optimizer_v2(
         groups,

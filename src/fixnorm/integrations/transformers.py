@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fixnorm.folding import folded_state_dicts, refuse_untying
-from fixnorm.groups import Scope, param_groups
+from fixnorm.groups import Length, Scope, param_groups
 from fixnorm.hook import Handle, check_auto
 from fixnorm.hook import attach as attach_optimizer
 from fixnorm.integrations import given_handle, scalars
@@ -47,6 +47,7 @@ def attach(
     lr: Literal["auto"] | None = None,
     steps: int | None = None,
     scope: Scope | None = None,
+    length: Length | None = None,
     method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
@@ -66,7 +67,14 @@ def attach(
         save_folded(trainer)
     if trainer.optimizer is None:
         trainer.optimizer = create_optimizer(
-            trainer.model, trainer.args, lr=lr, scope=scope, method=method, sample=sample, **options
+            trainer.model,
+            trainer.args,
+            lr=lr,
+            scope=scope,
+            length=length,
+            method=method,
+            sample=sample,
+            **options,
         )
     elif options:
         raise ValueError(
@@ -122,6 +130,7 @@ def create_optimizer(
     *,
     lr: Literal["auto"] | None = None,
     scope: Scope | None = None,
+    length: Length | None = None,
     method: MethodName | None = None,
     sample: Sample | None = None,
     **options: Any,
@@ -138,6 +147,7 @@ def create_optimizer(
         lr: ``"auto"`` for an optimizer with lr 1.0, for ``FixNormCallback(lr="auto")``, in place of
             the arguments' ``learning_rate``.
         scope: as in :func:`fixnorm.param_groups`.
+        length: as there.
         method: as there.
         sample: as there.
         options: more of the optimizer's own, such as ``momentum=0.9`` for ``optim="sgd"``.
@@ -149,7 +159,12 @@ def create_optimizer(
             "use one such as 'sgd' or 'adamw_torch'"
         )
     groups = param_groups(
-        model, scope=scope, method=method, weight_decay=args.weight_decay, sample=sample
+        model,
+        scope=scope,
+        length=length,
+        method=method,
+        weight_decay=args.weight_decay,
+        sample=sample,
     )
     if lr is None:
         return make(groups, **(given | options))
