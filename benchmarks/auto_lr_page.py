@@ -297,9 +297,14 @@ def short(results: Results, settings: Sequence[str]) -> str:
     return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
 
 
-def dense() -> str:
-    """The two small dense tasks: the rule beside the lr of a search, seed by seed."""
-    rows = []
+def dense(results: Results, settings: Sequence[str]) -> str:
+    """The two small dense tasks: the rule beside the lr of a search, seed by seed.
+
+    The last row has them together with the judged classifiers, each setting once.
+    """
+    rows: list[tuple[str, ...]] = []
+    classifiers = judged(results, settings).values()
+    means = [[one.mean(side) for one in classifiers] for side in (CHOSEN, TUNED)]
     for task, metric in (("cityscapes-small", "miou"), ("coco-small", "ap")):
         files = (STORED.parent / "dense" / f"{task}{end}.json" for end in ("-auto", ""))
         ours, theirs = (
@@ -309,6 +314,8 @@ def dense() -> str:
         seeds = sorted(ours.keys() & theirs.keys())
         pair = [[runs[seed][metric] for seed in seeds] for runs in (ours, theirs)]
         first = theirs[seeds[0]]
+        for side, values in zip(means, pair, strict=True):
+            side.append(fmean(values))
         rows.append(
             (
                 f"`{task}`",
@@ -319,6 +326,10 @@ def dense() -> str:
                 paired(*pair).interval(),
             )
         )
+    whole = f"these and the {len(classifiers)} classifiers"
+    rows.append(
+        (whole, "", "3 each", *(f"{fmean(m):.2f}" for m in means), paired(*means).interval())
+    )
     columns = ("task", "T", "seeds", "the rule", "lr of a search", "difference (%)")
     return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
 
@@ -336,7 +347,7 @@ def blocks() -> dict[str, str]:
         "auto-lr-differences": differences(results, judging),
         "auto-lr-plan": differences(results, judging, ours=PLAN),
         "auto-lr-short": short(results, [setting.name for setting in SHORT]),
-        "auto-lr-dense": dense(),
+        "auto-lr-dense": dense(results, judging),
         "auto-lr-noise": noise(results, judging),
     }
 

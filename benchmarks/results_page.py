@@ -1,4 +1,4 @@
-"""Fill docs/results.md, docs/auto-lr.md and the README's table from the stored numbers.
+"""Fill the pages results, auto-lr and beyond-cnns and the README's table from the stored numbers.
 
     python benchmarks/results_page.py            write them, and the figures into docs/results
     python benchmarks/results_page.py --check    only say whether they are up to date
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import auto_alpha_page
 import auto_lr_page
+import matrix_page
 from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig2 import Fig2
@@ -35,7 +36,10 @@ REPLAYS = {
     "replay": ROOT / "results" / "replay" / "table.md",
     "random": ROOT / "results" / "replay" / "random.md",
 }
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "auto-lr.md", ROOT / "README.md")
+PAGES = (
+    *(ROOT / "docs" / name for name in ("results.md", "auto-lr.md", "beyond-cnns.md")),
+    ROOT / "README.md",
+)
 FIGURES = ROOT / "docs" / "results"
 
 
@@ -75,7 +79,7 @@ def makers() -> dict[str, Callable[[], str]]:
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
-    texts = auto_lr_page.blocks() | auto_alpha_page.blocks()
+    texts = auto_lr_page.blocks() | auto_alpha_page.blocks() | matrix_page.blocks()
     return made | {name: partial(str, text) for name, text in texts.items()}
 
 

@@ -87,7 +87,7 @@ def test_algorithm1_decays_the_head_and_weight_decay_decays_all_weights() -> Non
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"scope": "channel"}, "scope must be 'global' or 'layer' but got 'channel'"),
+        ({"scope": "channel"}, "scope must be 'global', 'layer' or 'matrix' but got 'channel'"),
         ({"method": "sgd"}, "method must be one of fixnorm, wn-fc, algorithm1, weight-decay"),
         (
             {"weight_decay": 1e-4},

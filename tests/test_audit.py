@@ -447,7 +447,8 @@ def test_table_and_dict() -> None:
     audit = fixnorm.audit(SmallNet())
     lines = str(audit).splitlines()
     assert lines[0].split() == ["parameter", "shape", "layer", "role", "⟨∂F/∂W,", "W⟩"]
-    assert lines[-1] == "8 parameters: 2 fixed, 1 head, 5 free"
+    assert lines[-2] == "8 parameters: 2 fixed, 1 head, 5 free"
+    assert lines[-1] == "scope: global, as most weights are scale-free"
     assert any(line.split()[:4] == ["fc.weight", "5×8", "Linear", "head"] for line in lines)
     data = audit.to_dict()
     assert data["counts"]["fixed"] == 2

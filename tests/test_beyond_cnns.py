@@ -209,3 +209,50 @@ def test_the_search_leaves_the_edge(benchmark: Any, top: float, expected: list[f
     assert (free.other, free.free, free.seconds) == (2.0, True, 0.0)  # g never exceeded 1
     assert (last.other, last.free, last.seconds) == (0.5, False, 9.0)
     assert last.lr == pytest.approx(best, rel=0.03)
+
+
+# -- the comparison of scopes ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scopes() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        return importlib.import_module("matrix_scope")
+
+
+@pytest.mark.parametrize("others", [(2.0, 0.5), (2.0,)])
+@pytest.mark.parametrize(("lr", "radius"), [(0.02, 3.0), (0.0005, 3.0), (0.7, 30.0), (0.03, 1.0)])
+def test_every_side_has_eight_trainings(
+    scopes: Any, lr: float, radius: float, others: tuple[float, ...]
+) -> None:
+    """Wherever the best is; and the search has moved towards it."""
+
+    def get(point: Any) -> Any:
+        far = math.log(point.lr / lr) ** 2 + math.log(point.radius / radius) ** 2
+        return replace(point, score=-far + (0.1 if point.other == 0.5 else 0.0))
+
+    points = scopes.search((0.007, 0.02, 0.06), others, get)
+    assert len(points) == len(set(points)) == 8
+    top = scopes.best(points)
+    assert top.other == others[-1]
+    assert abs(math.log(top.lr / lr)) < max(abs(math.log(0.06 / lr)), abs(math.log(0.007 / lr)))
+    assert top.radius == {3.0: 3.0, 30.0: 12.0, 1.0: 1.0}[radius]
+
+
+def test_sides_share_start_and_batches(scopes: Any) -> None:
+    from matrix_settings import Setting, batches, network
+
+    setting = Setting(name="tiny", net="gpt", width=16, steps=2, batch=2)
+    draws = [[x for x, _ in batches(setting, Path(), seed)] for seed in (1, 1, 2)]
+    assert all(torch.equal(a, b) for a, b in zip(draws[0], draws[1], strict=True))
+    assert not torch.equal(draws[0][0], draws[2][0])
+    for side in (*scopes.SIDES, scopes.MATRIX_MUON):
+        torch.manual_seed(1)
+        model = network(setting)
+        point = scopes.Point(lr=0.01, radius=1.0, other=1.0)
+        (before,) = {float(model.blocks[0].up.weight.detach().norm())}
+        made = scopes.optimizers(setting, side, point, model, draws[0][0])
+        held = [p for one in made for group in one.param_groups for p in group["params"]]
+        assert len(held) == len({id(p) for p in held}) == len(list(model.parameters()))
+        assert float(model.blocks[0].up.weight.detach().norm()) == before

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 import fixnorm
-from fixnorm import norm
-from helpers.small_nets import MobileNet, ResNet, learnable_batches, true_norm
+from fixnorm import plain_norms
+from helpers.small_nets import MobileNet, PatchNet, ResNet, learnable_batches, true_norm
 
 ALPHA = 0.6
 
@@ -54,9 +54,10 @@ class Run:
         return list(self.optimizer.param_groups[0]["params"])
 
 
-def start(net: str, optimizer: str, compiled: bool = False) -> Run:
-    model = NETS[net]()
-    fixnorm.convert(model, alpha=ALPHA)
+def start(net: str, optimizer: str, compiled: bool = False, scope: Any = None) -> Run:
+    model = NETS[net]() if scope is None else MATRIX_NETS[net]()
+    sample = None if scope is None else learnable_batches(1)[0][0]
+    fixnorm.convert(model, alpha=ALPHA, scope=scope, sample=sample)
     forward = torch.compile(model, backend="aot_eager") if compiled else model
     opt = OPTIMIZERS[optimizer](fixnorm.param_groups(forward))
     target = true_norm(opt.param_groups[0]["params"])
@@ -160,7 +161,7 @@ LOOPS = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_contract(optimizer: str, net: str, loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if loop == "norms-at-once":  # as on a GPU
-        monkeypatch.setattr(norm, "_LOOPING", ())
+        monkeypatch.setattr(plain_norms, "_LOOPING", ())
     run = start(net, optimizer, compiled=loop == "compile")
     start_weights = [p.detach().clone() for p in run.fixed]
     steps = 0
@@ -169,6 +170,54 @@ def test_contract(optimizer: str, net: str, loop: str, monkeypatch: pytest.Monke
         steps += 1
     assert steps >= 4
     assert all(not torch.equal(p, w) for p, w in zip(run.fixed, start_weights, strict=True))
+
+
+MATRIX_NETS: dict[str, Callable[[], nn.Module]] = {"resnet": ResNet, "patches": PatchNet}
+
+
+def check_turns(run: Run, before: list[Tensor], *, stepped: bool) -> None:
+    """Each matrix at its radius, turned by lr along the optimizer's own step; the rest is as ever.
+
+    In float64, from the weights of before and what the optimizer alone makes of them.
+    """
+    (group, _) = run.optimizer.param_groups
+    lr, radii = group["lr"], group["fixnorm_radii"]
+    for p, old, twin, radius in zip(run.fixed, before, run.shadow_parameters, radii, strict=False):
+        assert true_norm([p]) == pytest.approx(radius, rel=1e-6)
+        if stepped:
+            d = twin.double() - old.double()
+            expected = old.double() + lr * radius * d / d.norm()
+            expected *= radius / expected.norm()
+            torch.testing.assert_close(p.double(), expected, rtol=1e-4, atol=1e-5 * lr * radius)
+        else:
+            assert torch.equal(p, old)
+    count = len(run.fixed)
+    if stepped:
+        for p, twin in zip(run.parameters[count:], run.shadow_parameters[count:], strict=True):
+            assert torch.equal(p, twin)
+
+
+@pytest.mark.tried(
+    "Features of torch",
+    "scope `matrix` under autocast, `GradScaler`, accumulation, `torch.compile` of the model",
+    "works",
+    "SGD, Nesterov, AdamW",
+)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("net", MATRIX_NETS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_contract_of_scope_matrix(
+    optimizer: str, net: str, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if loop == "norms-at-once":  # as on a GPU
+        monkeypatch.setattr(plain_norms, "_LOOPING", ())
+    run = start(net, optimizer, compiled=loop == "compile", scope="matrix")
+    before = [p.detach().clone() for p in run.fixed]
+    first = [p.clone() for p in before]
+    for stepped in LOOPS[loop](run):
+        check_turns(run, before, stepped=stepped)
+        before = [p.detach().clone() for p in run.fixed]
+    assert all(not torch.equal(p, w) for p, w in zip(run.fixed, first, strict=True))
 
 
 @pytest.mark.tried("Optimizers", "SGD and AdamW of torch: for-loop, foreach, fused", "works")

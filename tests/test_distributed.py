@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import fixnorm
-from fixnorm.groups import TARGET
+from fixnorm.groups import kept_norm
 from fixnorm.norm import local
 from fixnorm.telemetry import Figures
 from helpers.runs import ranks, shared_nursery
@@ -27,22 +27,22 @@ from helpers.small_nets import GroupNet, learnable_batches, true_norm
 STEPS, WORLD = 6, 2
 
 
-def make() -> GroupNet:
+def make(scope: Any = "global") -> GroupNet:
     torch.manual_seed(0)
     model = GroupNet()
-    fixnorm.convert(model, alpha=0.6)
+    fixnorm.convert(model, alpha=0.6, scope=scope)
     return model
 
 
 def optimizer_for(model: nn.Module, scope: Any = "global") -> torch.optim.Optimizer:
     groups = fixnorm.param_groups(model, scope=scope)
-    lr = 0.3 if scope == "global" else 1.0
+    lr = {"global": 0.3, "layer": 1.0, "matrix": 0.1}[scope]
     return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, foreach=False)
 
 
 def attach(optimizer: torch.optim.Optimizer, scope: str, **options: Any) -> fixnorm.Handle:
     """The scope ``"layer"`` goes with a learning rate that follows from all gradients."""
-    if scope == "global":
+    if scope != "layer":
         return fixnorm.attach(optimizer, **options)
     return fixnorm.attach(optimizer, lr="auto", steps=2 * STEPS, **options)
 
@@ -80,7 +80,7 @@ def full(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _ddp(rank: int, results: Path, scope: str) -> None:
-    model = make()
+    model = make(scope)
     wrapped = nn.parallel.DistributedDataParallel(model)
     optimizer = optimizer_for(wrapped, scope)
     attach(optimizer, scope)
@@ -90,7 +90,7 @@ def _ddp(rank: int, results: Path, scope: str) -> None:
 
 def _fsdp(rank: int, results: Path, scope: str) -> None:
     mesh = init_device_mesh("cpu", (WORLD,))
-    model = make()
+    model = make(scope)
     fully_shard(model.conv1, mesh=mesh)
     fully_shard(model, mesh=mesh)
     # 7 rows over two processes is uneven, the gate's single row leaves the second one empty
@@ -112,12 +112,12 @@ def _fsdp(rank: int, results: Path, scope: str) -> None:
 def _mixed(rank: int, results: Path, scope: str) -> None:
     """Only one layer is sharded: plain and sharded weights in one group."""
     mesh = init_device_mesh("cpu", (WORLD,))
-    model = make()
+    model = make(scope)
     fully_shard(model.conv2, mesh=mesh)
     optimizer = optimizer_for(model, scope)
     attach(optimizer, scope)
     kinds = {type(p.data) for p in optimizer.param_groups[0]["params"]}
-    assert len(kinds) == (2 if scope == "global" else 1)
+    assert len(kinds) == (1 if scope == "layer" else 2)
     for i, (x, y) in enumerate(learnable_batches(STEPS)):  # plain weights: all on every rank
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
@@ -128,7 +128,7 @@ def _mixed(rank: int, results: Path, scope: str) -> None:
 def _hybrid(rank: int, results: Path, scope: str) -> None:
     """A mesh of two dimensions: replicated over one, sharded over the other."""
     mesh = init_device_mesh("cpu", (1, WORLD), mesh_dim_names=("replica", "shard"))
-    model = make()
+    model = make(scope)
     fully_shard(model, mesh=mesh)
     optimizer = optimizer_for(model, scope)
     attach(optimizer, scope)
@@ -141,7 +141,7 @@ def _checkpoint(rank: int, results: Path, scope: str) -> None:
     mesh = init_device_mesh("cpu", (WORLD,))
     pairs = []
     for seed in (0, 1):
-        model = make()
+        model = make(scope)
         if seed:
             with torch.no_grad():
                 for p in model.parameters():
@@ -159,7 +159,9 @@ def _checkpoint(rank: int, results: Path, scope: str) -> None:
     state = {"model": model_state, "optimizer": optimizer_state}
     dcp.load(state, checkpoint_id=results / "dcp")
     set_state_dict(*resumed, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-    assert resumed[1].param_groups[0][TARGET] == saved[1].param_groups[0][TARGET]
+    kept = kept_norm(saved[1].param_groups[0])
+    assert kept is not None
+    assert kept_norm(resumed[1].param_groups[0]) == kept
     for pair in pairs:
         train(*pair, rank=rank, world=WORLD)
     a, b = full(saved[0]), full(resumed[0])
@@ -189,7 +191,7 @@ def run(job: str, folder: Path, scope: str) -> list[dict[str, Tensor]]:
 
 
 def one_process(scope: str) -> tuple[dict[str, Tensor], Figures]:
-    model = make()
+    model = make(scope)
     optimizer = optimizer_for(model, scope)
     handle = attach(optimizer, scope, angle_every=1)
     before = true_norm(optimizer.param_groups[0]["params"])
@@ -205,12 +207,12 @@ def one_process(scope: str) -> tuple[dict[str, Tensor], Figures]:
     "works",
     "`attach` after `fully_shard`",
 )
-@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("scope", ["global", "layer", "matrix"])
 @pytest.mark.parametrize("job", ["ddp", "fsdp", "mixed", "hybrid"])
 def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> None:
     first, second = run(job, tmp_path, scope)
     alone, figures = one_process(scope)
-    start = make().state_dict()
+    start = make(scope).state_dict()
     for name, expected in alone.items():
         assert torch.equal(first[name], second[name]), name
         torch.testing.assert_close(first[name], expected, rtol=1e-5, atol=1e-6)
@@ -218,8 +220,10 @@ def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> No
     if job == "fsdp":
         sharded = torch.load(tmp_path / "figures1.pt", weights_only=True)
         expected = figures.to_dict()
-        for name, figure in expected["weights"].items():
-            assert sharded["weights"][name] == pytest.approx(figure, rel=1e-3)
+        assert expected["weights"] or expected["matrices"]
+        for name, figure in (expected["weights"] | expected["matrices"]).items():
+            found = sharded["weights"] | sharded["matrices"]
+            assert found[name] == pytest.approx(figure, rel=1e-3)
         for name, figure in expected["heads"].items():
             assert sharded["heads"][name].pop("g") == pytest.approx(figure.pop("g"), rel=1e-4)
             assert sharded["heads"][name] == figure
@@ -227,7 +231,7 @@ def test_same_weights_as_one_process(tmp_path: Path, job: str, scope: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.tried("Features of torch", "`torch.distributed.checkpoint`", "works")
-@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("scope", ["global", "layer", "matrix"])
 def test_sharded_checkpoint_keeps_the_target(tmp_path: Path, scope: str) -> None:
     first, second = run("checkpoint", tmp_path, scope)
     assert all(torch.equal(first[name], second[name]) for name in first)

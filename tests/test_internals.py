@@ -67,11 +67,19 @@ TABLE = [
         "torch", "_foreach_norm", "norms of many weights in one kernel", at("torch:_foreach_norm")
     ),
     Private("torch", "_foreach_mul_", "the rescale in one kernel", at("torch:_foreach_mul_")),
+    Private("torch", "_foreach_mul", "factors of many spheres", at("torch:_foreach_mul")),
+    Private("torch", "_foreach_reciprocal", "the same", at("torch:_foreach_reciprocal")),
     Private(
         "torch",
         "_patch_step_function",
         "attach to an optimizer that skips Optimizer.__init__",
         at("torch.optim:Optimizer._patch_step_function"),
+    ),
+    Private(
+        "torch",
+        "_new_shared",
+        "batches that loader processes hand over without a copy",
+        lambda: internals.new_shared(2, 3).is_shared() or 1 / 0,
     ),
     Private("torch", "_version", "whether a step wrote to a weight", at("torch:Tensor._version")),
     Private(

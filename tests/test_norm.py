@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fixnorm import norm
-from fixnorm.norm import joint_norm, rescale_, weight_norms
+from fixnorm import plain_norms
+from fixnorm.norm import Joint, frobenius, joint_norm, rescale_, rescale_each_, weight_norms
 
 
 @pytest.fixture(autouse=True, params=["one by one", "at once"])
 def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test here runs both ways to take norms; ``at once`` is that of GPUs."""
     if request.param == "at once":
-        monkeypatch.setattr(norm, "_LOOPING", ())
-        monkeypatch.setattr(norm, "_norms_one_by_one", None)
+        monkeypatch.setattr(plain_norms, "_LOOPING", ())
+        monkeypatch.setattr(plain_norms, "_norms_in_blocks", None)
     return request.param
 
 
@@ -68,6 +68,33 @@ def test_mixed_dtypes_keep_theirs() -> None:
     rescale_(weights, target=2.0)  # ‖W‖ = 4
     assert [w.dtype for w in weights] == [torch.float32, torch.float64, torch.float32]
     assert all(torch.allclose(w, torch.full_like(w, 0.5), rtol=1e-7) for w in weights)
+
+
+def test_several_spheres_at_once_are_each_by_itself() -> None:
+    def joints() -> list[Joint]:
+        torch.manual_seed(3)
+        weights = [torch.randn(300, 200), torch.randn(7), torch.randn(16, 8, 3, 3).bfloat16()]
+        more = [torch.randn(5, 5), torch.randn(6).double(), torch.randn(4, 4)]
+        return [
+            Joint(weights, 2.0),
+            Joint(more[:1], 3.0, [True]),
+            Joint(more[1:], 4.0, [False, True]),
+        ]
+
+    together, alone = joints(), joints()
+    seen = rescale_each_(together)
+    for joint, other, one in zip(together, alone, seen, strict=True):
+        expected = rescale_(other.weights, other.target, moved=other.moved)
+        for a, b in zip((*one, *joint.weights), (*expected, *other.weights), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=0.0, check_dtype=False)
+
+
+def test_a_weight_that_is_channels_last_is_summed_as_it_lies_in_memory() -> None:
+    weight = torch.randn(64, 64, 3, 3)
+    last = weight.to(memory_format=torch.channels_last).requires_grad_()
+    assert plain_norms._blocks(last).shape == plain_norms._blocks(weight).shape == (9,)
+    frobenius(last).backward()
+    torch.testing.assert_close(last.grad, last.detach() / weight.norm())
 
 
 class _LargestAllocation(TorchDispatchMode):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fixnorm
-from fixnorm import norm
+from fixnorm import plain_norms
 from fixnorm.groups import TARGET
 from fixnorm.norm import rescale_, weight_norms
 from helpers.small_nets import ResNet
@@ -19,7 +19,7 @@ def both_branches(weights: list[torch.Tensor], target: float, **more: object) ->
     found = []
     for looping in (("cpu",), ()):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(norm, "_LOOPING", looping)
+            patch.setattr(plain_norms, "_LOOPING", looping)
             own = copy.deepcopy(weights)
             found.append((own, rescale_(own, target, **more)))  # type: ignore[arg-type]
     return found

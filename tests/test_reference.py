@@ -201,3 +201,25 @@ def test_algorithm_1_fixnorm_fc(dtype: torch.dtype, nesterov: bool, auto: bool) 
     groups = fixnorm.param_groups(model)
     compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype, auto=auto)
     assert auto or model.fc.g.item() >= model.fc.cap
+
+
+@pytest.mark.parametrize(("dtype", "nesterov"), CASES)
+def test_matrix_scope(dtype: torch.dtype, nesterov: bool) -> None:
+    """LR is an angle: the weights turn by it, whatever the length of the momentum."""
+    model, batches = make(dtype)
+    fixnorm.convert(model, alpha=1.0, scope="matrix")
+    states = reference.matrix_scope(
+        features_of(model),
+        {n: p.detach().clone() for n, p in model.named_parameters()},
+        loss,
+        batches,
+        head="fc",
+        alpha=1.0,
+        matrices=CONV,
+        lr=LR,
+        eta=eta,
+        mu=MU,
+        nesterov=nesterov,
+    )
+    groups = fixnorm.param_groups(model)
+    compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype)

@@ -53,7 +53,9 @@ def test_a_record_says_where_its_numbers_come_from(path: Path) -> None:
         assert (ROOT / "docs" / "results" / f"{drawing.name}.png").exists()
 
 
-@pytest.mark.parametrize("page", ["docs/results.md", "docs/auto-lr.md", "README.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/results.md", "docs/auto-lr.md", "docs/beyond-cnns.md", "README.md"]
+)
 def test_pages_say_what_is_stored(page: str, pages: ModuleType) -> None:
     text = (ROOT / page).read_text()
     blocks = re.findall(r"<!-- ([\w-]+) -->\n(.*?)<!-- /\1 -->", text, re.DOTALL)

@@ -109,6 +109,46 @@ def test_a_grad_scaler_makes_no_difference(fused: bool) -> None:
     assert_same(buffers_moved_once_more, plain(fused=fused), rtol=1e-5)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_clipping_shortens_steps_and_raises_no_lr(scaled: bool) -> None:
+    """Shown before it, the gradients make the lr; after it they are smaller, and it is larger."""
+    (free,) = train_clipped(False, max_norm=math.inf, scaled=scaled)
+    (looked,) = train_clipped(True, max_norm=0.01, scaled=scaled)
+    (clipped,) = train_clipped(False, max_norm=0.01, scaled=scaled)
+    assert looked == pytest.approx(free, rel=1e-5)
+    assert clipped > 5 * free
+
+
+def test_a_look_is_for_one_step() -> None:
+    """What was shown of one step is not taken for the next, of which nothing is shown."""
+    both, first = (train_clipped(*looks, max_norm=0.01) for looks in ((True, True), (True, False)))
+    assert first[0] == both[0]
+    assert first[1] == pytest.approx(both[0] * 2**0.5, rel=1e-2)  # half of the mean square is left
+    assert both[1] == pytest.approx(both[0], rel=0.3)
+    _, optimizer = start(lr=0.1)
+    fixnorm.attach(optimizer).before_clipping()  # without lr="auto" there is nothing to show
+
+
+def train_clipped(*looks: bool, max_norm: float, scaled: bool = False) -> list[float]:
+    """The learning rates of so many steps with clipped gradients."""
+    model, optimizer = start()
+    handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=scaled)
+    lrs = []
+    for n, look in enumerate(looks):
+        optimizer.zero_grad()
+        x, y = batch(n)
+        scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+        scaler.unscale_(optimizer)
+        if look:
+            handle.before_clipping()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        scaler.step(optimizer)
+        scaler.update()
+        lrs.append(handle.figures().groups[0].lr)
+    return lrs
+
+
 def test_a_resumed_training_is_the_whole_one(tmp_path: Any) -> None:
     model, optimizer = start()
     handle = fixnorm.attach(optimizer, lr="auto", steps=STEPS)

@@ -22,17 +22,19 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import TARGET, Origin, origin_of
+from fixnorm.groups import Origin, is_fixed, kept_norm, origin_of
 from fixnorm.norm import joint_norm, rescale_
+from fixnorm.relative_step import matrix_spheres
 from fixnorm.spheres import spheres
 from fixnorm.structure import need_module, need_optimizer, unwrapped
+from fixnorm.watch import Watched
 
 __all__ = ["AverageFigures", "measure_average", "project_average_"]
 
 
 @dataclass(frozen=True, slots=True)
 class AverageFigures:
-    """The average of one fixed group."""
+    """The average of one fixed group, or of one weight of scope ``matrix``."""
 
     names: tuple[str, ...]
     """The group's weights, by their names in the model."""
@@ -105,14 +107,18 @@ def _figures(parts: Iterable[_Part]) -> tuple[AverageFigures, ...]:
 def _parts(average: nn.Module, optimizer: Optimizer) -> list[_Part]:
     need_module(average, "an average")
     need_optimizer(optimizer, "an average")
-    found = list(spheres([optimizer]).values())
-    if not found:
+    groups = [group for group in optimizer.param_groups if is_fixed(group)]
+    if not groups:
         raise ValueError(
             "the optimizer has no fixed group, so there is no sphere to measure against: build it "
             "from fixnorm.param_groups(model)"
         )
-    if any(member.group[TARGET] is None for sphere in found for member in sphere.members):
+    if any(kept_norm(group) is None for group in groups):
         raise ValueError("a fixed group has no target norm yet: call fixnorm.attach(optimizer)")
+    found: list[Watched] = [
+        *spheres([optimizer]).values(),
+        *matrix_spheres([optimizer]).values(),
+    ]
     origins = [[_origin(weight) for weight in sphere.weights] for sphere in found]
     weights = _weights(average, origins[0][0].model())
     return [

@@ -6,6 +6,9 @@ and computes the same function as before, unless the head starts above its cap.
 
 A weight that several layers share is fixed only if each of its uses is free of scale afterwards:
 tied layers that are scaled share one ``g`` as they share the weight, so that they stay tied.
+
+With ``scope="matrix"`` the head alone is converted. Every other weight that multiplies activations
+stays what it is, and is given a sphere of its own; embeddings and tables are the optimizer's.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from fixnorm.layers import (
     outputs_of,
     scale_,
 )
-from fixnorm.methods import METHODS, Method, MethodName, checked_alpha
+from fixnorm.methods import METHODS, Method, MethodName, Scope, checked_alpha, checked_scope
 from fixnorm.norm import frobenius
+from fixnorm.radius import Radius, checked_radius, set_radii_
 from fixnorm.roles import Audit, AuditRow, Sample, audit
-from fixnorm.structure import Matrix, matrices, need_module
+from fixnorm.structure import Matrix, matrices, need_module, owner_name
 
 __all__ = ["Conversion", "Kept", "conversion_of", "convert", "forget_conversion"]
 
@@ -73,11 +77,16 @@ class Conversion:
     """Trainable weights that the sample did not reach: nothing is known of them, so not fixed."""
     matrices: tuple[Matrix, ...]
     """All weights of the converted model, by which a later change is noticed."""
+    scope: Scope | None = None
+    """As given to ``convert``. With ``matrix`` each of the fixed weights has a sphere of its own,
+    whatever its role; the others differ for :func:`fixnorm.param_groups` alone."""
 
     def __str__(self) -> str:
         what = {"capped": "capped scale", "free": "free scale", "plain": "left plain"}
         kind = what[METHODS[self.method].head]
-        lines = [f"method {self.method}: the norm of {len(self.fixed)} weights will be fixed"]
+        each = ", each by itself" if self.scope == "matrix" else ""
+        count = len(self.fixed)
+        lines = [f"method {self.method}: the norm of {count} weights will be fixed{each}"]
         for head in self.heads:
             line = f"  head {head.name}: {kind}, ‖W‖ = {head.g:.3g}"
             if head.cap is not None:
@@ -101,6 +110,8 @@ def convert(
     *,
     alpha: float | None = None,
     method: MethodName = "fixnorm",
+    scope: Scope | None = None,
+    radius: Radius | None = None,
     sample: Sample | None = None,
     head: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] = (),
@@ -114,6 +125,12 @@ def convert(
         alpha: the cap of the head's scale in units of √C (method ``fixnorm``).
         method: ``fixnorm`` caps the head's scale, ``wn-fc`` leaves it free, ``algorithm1`` keeps
             the head a plain layer (to be decayed).
+        scope: ``"matrix"`` for a net whose weights are not scale-free (transformers, ConvNeXt):
+            each weight that multiplies activations gets a sphere of its own, and no layer but the
+            head is changed. Another scope is what ``param_groups`` takes where it is given none.
+        radius: with ``scope="matrix"``, the spheres' radii where the weights should not keep the
+            norms that they have: a number that multiplies them, or ``"fan_in"``
+            (:mod:`fixnorm.radius`). It rescales the weights: for fresh ones, not for pretrained.
         sample: as in :func:`fixnorm.audit`; needed only where the model does not say its input.
         head: name or names of the head layers, where measurement cannot tell or you know better;
             ``()`` for a model that has none.
@@ -123,12 +140,15 @@ def convert(
         What was changed, what was kept and why. If anything is refused, the model is as before.
     """
     chosen = _checked_method(model, method)
+    own_spheres = checked_scope(scope) == "matrix"
+    radius = checked_radius(radius, scope)
     given = None if head is None else _names(model, head, "head")
-    _check_alpha(alpha, chosen, headless=given == ())
+    _check_alpha(alpha, chosen, headless=given == () or (own_spheres and alpha is None))
     excluded = _names(model, exclude, "exclude")
     audited = audit(model, sample)
     modules = dict(model.named_modules(remove_duplicate=False))
-    heads = _heads(model, audited, given, chosen, excluded)
+    heads = _heads(model, audited, given, chosen, excluded, tied_is_plain=own_spheres)
+    _check_alpha(alpha, chosen, headless=not heads)
 
     scaled: dict[str, tuple[str, ...]] = {}
     """The layers to be scaled, by the name of their weight."""
@@ -148,15 +168,19 @@ def convert(
             _refuse_excluded_head(at_the_head[0], row, excluded)
         elif left_out:
             reason = "excluded by the caller"
+        elif own_spheres:
+            reason = _no_matrix(row, modules)
         elif row.role != "fixed":
             reason = _bypassed(model, row) or _cannot_be_scaled(row, modules)
         if reason is not None:
             kept.append(Kept(row.name, reason))
             continue
         fixed.append(row.name)
-        if at_the_head or row.role != "fixed":
+        if at_the_head or (row.role != "fixed" and not own_spheres):
             scaled[row.name] = row.owners
     _refuse_zero_weights(model, fixed)
+    if radius is not None:
+        set_radii_(model, fixed, radius)
 
     for owners in scaled.values():
         g: nn.Parameter | None = None
@@ -173,6 +197,7 @@ def convert(
         kept=tuple(kept),
         unused=tuple(unused),
         matrices=tuple(matrices(model)),
+        scope=scope,
     )
     setattr(model, _ATTRIBUTE, report)
     for message in _warnings(report, audited, modules):
@@ -252,8 +277,13 @@ def _heads(
     given: tuple[str, ...] | None,
     method: Method,
     excluded: tuple[str, ...],
+    *,
+    tied_is_plain: bool,
 ) -> dict[str, nn.Module]:
-    """The head layers by name: those given, otherwise those measured."""
+    """The head layers by name: those given, otherwise those measured.
+
+    ``tied_is_plain``: a head that is tied to an embedding may be left as it is.
+    """
     if given is not None:
         names = [name.removesuffix(".weight") for name in given]
     else:
@@ -264,7 +294,8 @@ def _heads(
             for owner in row.owners
         ]
     candidates = ", ".join(_candidates(model, audited)) or "none"
-    if not names and given is None:
+    tied = any(row.head_uses for row in audited if row.role != "head")
+    if not names and given is None and not (tied_is_plain and tied):
         raise ValueError(
             "no head found: no linear or conv layer that the output is linear in. Name it: "
             "fixnorm.convert(model, alpha=..., head=NAME), or head=() if there is none. Layers "
@@ -339,6 +370,17 @@ def _refuse_excluded_head(head: str, row: AuditRow, excluded: tuple[str, ...]) -
             )
 
 
+def _no_matrix(row: AuditRow, modules: dict[str, nn.Module]) -> str | None:
+    """Why the weight is the optimizer's, with no sphere: it is an embedding or a table."""
+    others = [n for n in row.names if not _multiplies(modules[owner_name(n)], n.rpartition(".")[2])]
+    if not others:
+        return None
+    owner = modules[owner_name(others[0])]
+    if row.head_uses:
+        return f"{row.head_uses[0]}, tied to {type(owner).__name__}: no cap, left to the optimizer"
+    return f"{type(owner).__name__} does not multiply by it: left to the optimizer"
+
+
 def _multiplies(owner: nn.Module, own_name: str) -> bool:
     """Whether the weight multiplies activations, as far as can be told.
 
@@ -363,7 +405,7 @@ def _warnings(report: Conversion, audited: Audit, modules: dict[str, nn.Module])
         row = audited[kept.name]
         owner, _, own = kept.name.rpartition(".")
         wanted = kept.reason == "excluded by the caller" or not row.trainable
-        if _multiplies(modules[owner], own) and not wanted:
+        if _multiplies(modules[owner], own) and not wanted and report.scope != "matrix":
             by_reason.setdefault(kept.reason, []).append(kept.name)
     for reason, names in by_reason.items():
         yield f"the scale of {_few(names)} matters and it is not fixed: {reason}"

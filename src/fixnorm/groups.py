@@ -3,7 +3,8 @@
 A fixed group is an ordinary group with more keys. :data:`TARGET` is the norm that its weights have
 together; it lives in the group so that whatever saves ``optimizer.state_dict()`` saves it. Groups
 with the same :data:`SPHERE` share one joint norm, also over several optimizers. A group that joined
-a running optimizer may hold other parameters besides: then :data:`FIXED` tells which are fixed.
+a running optimizer may hold other parameters besides: then :data:`FIXED` tells which are fixed. A
+group of scope ``matrix`` has :data:`RADII` in the place of a target: one norm for each weight.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fixnorm.conversion import Conversion, conversion_of
-from fixnorm.methods import METHODS, Method, MethodName, Scope, method_named
+from fixnorm.methods import METHODS, Method, MethodName, Scope, checked_scope, method_named
 from fixnorm.roles import Sample, audit
 from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped
 
-__all__ = ["FIXED", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
+__all__ = ["FIXED", "RADII", "SPHERE", "TARGET", "Scope", "fixed_weights", "param_groups"]
 
 TARGET = "fixnorm_target"
 """Key of a fixed group: its target norm, none until ``attach`` has measured it."""
@@ -32,7 +33,22 @@ joint norm, and the same target. A group without it is alone."""
 FIXED = "fixnorm_fixed"
 """Key of a fixed group that holds other parameters, too: the positions of its fixed weights."""
 
+RADII = "fixnorm_radii"
+"""Key of a fixed group of scope ``matrix``: the norm of each of its fixed weights, none until
+``attach`` has measured them."""
+
 _JOINT = 0
+
+
+def is_fixed(group: dict[str, Any]) -> bool:
+    """Whether the norm of some of its weights is kept."""
+    return TARGET in group or RADII in group
+
+
+def kept_norm(group: dict[str, Any]) -> float | list[float] | None:
+    """The norm that a fixed group keeps, or those of its matrices; none if there is none yet."""
+    found: float | list[float] | None = group.get(TARGET, group.get(RADII))
+    return found
 
 
 def fixed_weights(group: dict[str, Any]) -> list[nn.Parameter]:
@@ -44,7 +60,7 @@ def fixed_weights(group: dict[str, Any]) -> list[nn.Parameter]:
 def param_groups(
     model: nn.Module,
     *,
-    scope: Scope = "global",
+    scope: Scope | None = None,
     method: MethodName | None = None,
     weight_decay: float = 0.0,
     sample: Sample | None = None,
@@ -56,7 +72,9 @@ def param_groups(
         model: a converted model; DDP, ``fully_shard`` and ``torch.compile`` may have wrapped it. Or
             a module with a part that was converted: all its other parameters are in the rest.
         scope: ``global`` fixes the joint norm of all fixed weights (the paper), ``layer`` that of
-            each weight alone.
+            each weight alone; ``matrix`` likewise, with a step that is relative to the norm
+            (:mod:`fixnorm.relative_step`), so that its group's lr is an angle. As given to
+            ``convert`` unless said otherwise, and then ``global``.
         method: the paper's algorithm; as given to ``convert`` unless said otherwise.
 
             - ``fixnorm``, ``wn-fc``: all fixed weights in fixed groups, nothing is decayed.
@@ -83,8 +101,7 @@ def param_groups(
             beside=beside,
         )
         return groups + _other_groups(model, groups, weight_decay, beside)
-    if scope not in get_args(Scope):
-        raise ValueError(f"scope must be 'global' or 'layer' but got {scope!r}")
+    scope = _checked_scope(model, scope)
     chosen = _checked_method(model, asked)
     _check_decay(weight_decay, chosen)
     parameters = parameters_by_name(model)
@@ -104,6 +121,8 @@ def param_groups(
     groups = []
     if fixed and scope == "global":
         groups.append(_group(trainable, fixed, 0.0) | {TARGET: None, SPHERE: _JOINT})
+    elif fixed and scope == "matrix":
+        groups.append(_group(trainable, fixed, 0.0) | {RADII: None})
     elif fixed:
         groups += [_group(trainable, [name], 0.0) | {TARGET: None} for name in fixed]
     if decayed:
@@ -111,6 +130,24 @@ def param_groups(
     if rest:
         groups.append(_group(trainable, rest, 0.0))
     return groups
+
+
+def _checked_scope(model: nn.Module, scope: Scope | None) -> Scope:
+    """The scope that is asked for; one that the model was not converted for is refused."""
+    checked_scope(scope)
+    conversion = conversion_of(model)
+    converted = getattr(conversion, "scope", None)  # one of an older version has none
+    if converted == "matrix" and scope not in (None, "matrix"):
+        raise ValueError(
+            f"the model was converted with scope='matrix' but param_groups got {scope!r}, which "
+            "needs every weight free of scale: leave scope out of both, or of param_groups"
+        )
+    if scope == "matrix" and converted != "matrix":
+        raise ValueError(
+            "scope 'matrix' needs a model that was converted for it, with no layer but the head "
+            "normalised: fixnorm.convert(model, alpha=..., scope='matrix')"
+        )
+    return scope or converted or "global"
 
 
 def _converted_part(model: nn.Module) -> nn.Module:

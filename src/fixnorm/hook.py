@@ -5,17 +5,28 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import FIXED, SPHERE, TARGET, Origin, fixed_weights, origin_of
+from fixnorm.groups import (
+    FIXED,
+    RADII,
+    SPHERE,
+    TARGET,
+    Origin,
+    fixed_weights,
+    is_fixed,
+    kept_norm,
+    origin_of,
+)
 from fixnorm.internals import call_step_hooks, version_of
-from fixnorm.norm import multiply_, rescale_
+from fixnorm.norm import Joint, multiply_, rescale_each_
+from fixnorm.relative_step import RelativeSteps, matrix_spheres, set_radii
 from fixnorm.sphere_rule import SphereRule, tell_unused_state
-from fixnorm.spheres import Sphere, copies, set_targets, spheres
+from fixnorm.spheres import Sphere, copies, is_schedule_free, set_targets, spheres
 from fixnorm.structure import need_optimizer, parameters_by_name
 from fixnorm.telemetry import (
     Angles,
@@ -26,7 +37,7 @@ from fixnorm.telemetry import (
     head_figures,
     weight_figures,
 )
-from fixnorm.watch import Watch
+from fixnorm.watch import Watch, Watched
 
 __all__ = ["Handle", "attach", "handle_of"]
 
@@ -41,7 +52,9 @@ def attach(
     """From now on each ``optimizer.step()`` ends with every fixed group at its target norm.
 
     A group's target is the norm its weights have now, unless the group already has a target, as
-    it does after ``optimizer.load_state_dict``. Attach after ``fully_shard``.
+    it does after ``optimizer.load_state_dict``. Attach after ``fully_shard``. A group of scope
+    ``matrix`` has a target for each of its weights, and its lr is the angle in radians that a step
+    turns them by (:mod:`fixnorm.relative_step`).
 
     A weight that a step leaves alone (frozen, or without a gradient) is left alone here, too.
     Groups that join by ``add_param_group`` are followed: those of :func:`fixnorm.param_groups`, and
@@ -53,7 +66,7 @@ def attach(
             share the joint norm; each step of any of them ends on the sphere.
         lr: ``"auto"`` for the learning rate that follows from the sphere
             (:mod:`fixnorm.sphere_rule`): build the optimizer, an SGD, with ``lr=1.0``, and let a
-            scheduler multiply it as ever.
+            scheduler multiply it as ever. Not for scope ``matrix``.
         steps: of the whole training, for ``lr="auto"``.
         angle_every: measure how far each weight turns on every n-th step; 0, the default, never.
             It needs the weights of before the step: one more copy of them during such a step.
@@ -71,12 +84,12 @@ def attach(
         raise ValueError(f"angle_every must be a whole number ≥ 0 but got {angle_every!r}")
     check_auto(lr, steps)
     found = spheres(optimizers)
-    if not found:
+    if not any(is_fixed(group) for each in optimizers for group in each.param_groups):
         raise ValueError(
             "the optimizer has no fixed group: build it from fixnorm.param_groups(model), "
             "after fixnorm.convert(model)"
         )
-    missing = _missing(optimizers, _origins(found.values()))
+    missing = _missing(optimizers, _origins(_fixed(optimizers)))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ValueError(
@@ -84,16 +97,18 @@ def attach(
             "fixnorm.param_groups(model), after fixnorm.convert(model) and fully_shard. If another "
             "optimizer holds it, attach both: fixnorm.attach(optimizer, other)"
         )
-    before = [(m.group, m.group[TARGET]) for sphere in found.values() for m in sphere.members]
+    every = [group for each in optimizers for group in each.param_groups]
+    before = [(g, key, g[key]) for g in every for key in (TARGET, RADII) if key in g]
     try:
         for sphere in found.values():
             set_targets(sphere)
         for each in optimizers:
+            set_radii(each, auto=lr is not None)
             _make_step_call_hooks(each)
         rules = [] if lr is None else _rules(optimizers, steps)
     except ValueError:
-        for group, target in before:
-            group[TARGET] = target
+        for group, key, value in before:
+            group[key] = value
         raise
     handle = Handle(optimizers, angle_every, rules)
     _attached.update(dict.fromkeys(optimizers, handle))
@@ -121,16 +136,17 @@ class Handle:
         self, optimizers: Sequence[Optimizer], angle_every: int, rules: Sequence[SphereRule] = ()
     ) -> None:
         self._refs = [weakref.ref(optimizer) for optimizer in optimizers]
-        found = spheres(optimizers)
-        self._models = _origins(found.values())
-        self._fixed = {id(w) for sphere in found.values() for w in sphere.weights}
+        weights = _fixed(optimizers)
+        self._models = _origins(weights)
+        self._fixed = {id(weight) for weight in weights}
         self._layouts = {id(o): _layout(o) for o in optimizers}
         self._under_way: dict[Any, Sphere] = {}
         self._still: dict[int, int] = {}
         self._steps: dict[Any, Step] = {}
         self._angles = Angles(angle_every)
+        self._relative = RelativeSteps()
         self._watch = Watch(lambda: _missing(self._optimizers(), self._models))
-        self._watch.count_backwards(next(iter(found.values())).weights[0])
+        self._watch.count_backwards(weights[0])
         self._rules = {id(o): rule for o, rule in zip(optimizers, rules, strict=False)}
         self._told = False
         self._undo: list[Callable[[], None]] = [self._watch.remove]
@@ -156,6 +172,20 @@ class Handle:
         for optimizer in self._optimizers():
             _attached.pop(optimizer, None)
 
+    def before_clipping(self) -> None:
+        """Show the gradients to ``lr="auto"`` before they are clipped.
+
+        Between ``backward`` (with a ``GradScaler``: ``unscale_``) and the clipping, at every step.
+        The learning rate is then that of a training without clipping, and clipping makes steps
+        shorter, as it does at any lr. Without this call the rule sees clipped gradients alone and
+        makes up for what they lack by longer steps. Does nothing without ``lr="auto"``.
+        """
+        own = self._optimizers()
+        found = spheres(own).values() if self._rules else ()
+        for optimizer in own:
+            if rule := self._rules.get(id(optimizer)):
+                rule.before_clipping(optimizer, found)
+
     def figures(self) -> Figures:
         """The last step's numbers, fetched to the host.
 
@@ -165,7 +195,8 @@ class Handle:
         own = self._optimizers()
         found = spheres(own)
         if self._undo and not self._under_way:
-            self._watch.look_now({k: s for k, s in found.items() if s.target is not None})
+            every: dict[Any, Watched] = {**found, **matrix_spheres(own)}
+            self._watch.look_now({k: s for k, s in every.items() if s.target is not None})
         weights: dict[str, WeightFigures] = {}
         for key, step in self._steps.items():
             names = found[key].names() if key in found else []
@@ -175,6 +206,7 @@ class Handle:
         return Figures(
             groups=tuple(f for step in self._steps.values() for f in group_figures(step)),
             weights=weights,
+            matrices=self._relative.figures(),
             heads={name: figure for own in heads for name, figure in own.items()},
             rule=next((self._rules[id(o)].figures(o) for o in own if id(o) in self._rules), None),
         )
@@ -199,7 +231,8 @@ class Handle:
             for weight in sphere.weights
             if weight.grad is None
         }
-        self._watch.before_step(self._under_way)
+        self._watch.before_step({**self._under_way, **matrix_spheres([optimizer])})
+        self._relative.before(optimizer)
         self._angles.before({key: sphere.weights for key, sphere in self._under_way.items()})
         rule = self._rules.get(id(optimizer))
         if rule is None:
@@ -213,6 +246,8 @@ class Handle:
 
     def _after_step(self, optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
         self._watch.after_step()
+        self._relative.after()
+        due: dict[Any, tuple[Joint, list[float | Tensor]]] = {}
         for key, sphere in self._under_way.items():
             lrs = [_lr(member.group) for member in sphere.members]
             weights = sphere.weights
@@ -221,15 +256,16 @@ class Handle:
                 lr for lr, m in zip(lrs, sphere.members, strict=True) if m.optimizer is optimizer
             ]
             # lr 0: nothing moved, and loading a checkpoint may take such a step
-            if not any(moved) or all(not isinstance(lr, Tensor) and lr == 0 for lr in own):
-                continue
-            rescaled = rescale_(weights, sphere.target, moved=moved)
-            touched = {id(weight) for weight, m in zip(weights, moved, strict=True) if m}
-            for member in sphere.members:
-                mine = [w for w in fixed_weights(member.group) if id(w) in touched]
-                multiply_(copies(member.optimizer, mine), rescaled.factor)
-            self._steps[key] = Step(rescaled, sphere.target, lrs)
-            self._angles.after(key, weights)
+            if any(moved) and not all(not isinstance(lr, Tensor) and lr == 0 for lr in own):
+                due[key] = Joint(weights, sphere.target, moved), lrs
+        done = rescale_each_([joint for joint, _ in due.values()]) if due else []
+        for (key, (joint, lrs)), rescaled in zip(due.items(), done, strict=True):
+            for member in self._under_way[key].members:
+                if is_schedule_free(member.optimizer):
+                    mine = [w for w in fixed_weights(member.group) if self._has_moved(w)]
+                    multiply_(copies(member.optimizer, mine), rescaled.factor)
+            self._steps[key] = Step(rescaled, joint.target, lrs)
+            self._angles.after(key, joint.weights)
         self._under_way = {}
         if rule := self._rules.get(id(optimizer)):
             rule.after()
@@ -245,21 +281,23 @@ class Handle:
     def _regroup(self, optimizer: Optimizer) -> None:
         """Groups have joined since the last step, or a loaded state has brought others."""
         for i, group in enumerate(optimizer.param_groups):
-            if group.get(TARGET) is not None:
+            if kept_norm(group) is not None:
                 continue
             if any(id(p) in self._fixed for p in group["params"]):
+                key, kept = (RADII, "norms") if RADII in group else (TARGET, "norm")
                 raise ValueError(
                     f"fixed group {i} has lost its target norm: the loaded state was not saved by "
-                    f"an attached optimizer. Set optimizer.param_groups[{i}]['{TARGET}'] to the "
-                    "norm the weights should keep, or detach with handle.remove()"
+                    f"an attached optimizer. Set optimizer.param_groups[{i}]['{key}'] to the "
+                    f"{kept} the weights should keep, or detach with handle.remove()"
                 )
-            if TARGET not in group:
+            if not is_fixed(group):
                 self._adopt(optimizer, group)
-        found = spheres(self._optimizers())
-        for sphere in found.values():
+        for sphere in spheres(self._optimizers()).values():
             set_targets(sphere)
-        self._models = _origins(found.values())
-        self._fixed = {id(w) for sphere in found.values() for w in sphere.weights}
+        set_radii(optimizer)
+        weights = _fixed(self._optimizers())
+        self._models = _origins(weights)
+        self._fixed = {id(weight) for weight in weights}
         self._layouts[id(optimizer)] = _layout(optimizer)
 
     def _adopt(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
@@ -270,7 +308,8 @@ class Handle:
             return
         name = wanted[id(group["params"][positions[0]])]
         joint = [g for g in optimizer.param_groups if SPHERE in g and g.get(TARGET) is not None]
-        if not joint:
+        relative = any(RADII in g for g in optimizer.param_groups)
+        if not joint and not relative:
             raise ValueError(
                 f"a group that joined the optimizer holds {name}, whose norm is to be kept by "
                 "itself: add groups of fixnorm.param_groups(model, scope='layer', "
@@ -284,7 +323,8 @@ class Handle:
                 stacklevel=2,
             )
             group["weight_decay"] = 0.0
-        group |= {TARGET: None, SPHERE: joint[0][SPHERE], FIXED: positions}
+        on_sphere = {RADII: None} if relative else {TARGET: None, SPHERE: joint[0][SPHERE]}
+        group |= on_sphere | {FIXED: positions}
 
 
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
@@ -305,7 +345,7 @@ def _rules(optimizers: Sequence[Optimizer], steps: int | None) -> list[SphereRul
 def _left_out(optimizers: Sequence[Optimizer]) -> list[str]:
     """Names of trainable parameters of the model that no optimizer holds."""
     held = {id(p) for optimizer in optimizers for g in optimizer.param_groups for p in g["params"]}
-    origins = _origins(spheres(optimizers).values())
+    origins = _origins(_fixed(optimizers))
     models = [model for origin in origins if (model := origin.model()) is not None]
     return [
         name
@@ -334,7 +374,7 @@ def _calling(
 def _layout(optimizer: Optimizer) -> list[tuple[bool, int]]:
     """What changes when groups join or leave; the keys and the sizes of all groups."""
     return [
-        (group.get(TARGET) is not None, len(group["params"])) for group in optimizer.param_groups
+        (kept_norm(group) is not None, len(group["params"])) for group in optimizer.param_groups
     ]
 
 
@@ -418,26 +458,25 @@ def _hook_two_step(optimizer: Any, handle: Handle) -> Callable[[], None]:
     return undo
 
 
-def _origins(found: Any) -> list[Origin]:
-    """One origin for each model that the spheres' weights come from."""
+def _fixed(optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
+    """All weights whose norm the optimizers keep, of any scope."""
+    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+    return [weight for group in groups if is_fixed(group) for weight in fixed_weights(group)]
+
+
+def _origins(weights: Iterable[nn.Parameter]) -> list[Origin]:
+    """One origin for each model that the weights come from."""
     models: dict[int, Origin] = {}
-    for sphere in found:
-        for weight in sphere.weights:
-            origin = origin_of(weight)
-            if origin is not None:
-                models.setdefault(id(origin.model()), origin)
+    for weight in weights:
+        origin = origin_of(weight)
+        if origin is not None:
+            models.setdefault(id(origin.model()), origin)
     return list(models.values())
 
 
 def _missing(optimizers: Sequence[Optimizer], origins: Sequence[Origin]) -> list[str]:
     """Names of weights that should be in a fixed group of the optimizers and are not."""
-    held = {
-        id(weight)
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        if TARGET in group
-        for weight in fixed_weights(group)
-    }
+    held = {id(weight) for weight in _fixed(optimizers)}
     return [
         name for origin in origins for name, p in origin.fixed_now().items() if id(p) not in held
     ]

@@ -11,6 +11,7 @@ Nothing but torch is imported with this file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,9 @@ __all__ = [
     "default_store",
     "flops_of_convolutions",
     "foreach_mul_",
+    "foreach_mul_each_",
     "foreach_norm",
+    "foreach_quotients",
     "is_view",
     "metadata_of",
     "set_metadata",
@@ -50,14 +53,24 @@ __all__ = [
 # Many tensors at once: one kernel on a GPU where a loop would start hundreds.
 
 
-def foreach_norm(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+def foreach_norm(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     """‖W_i‖ of tensors on one device, each summed in ``dtype``."""
-    return torch._foreach_norm(list(tensors), 2, dtype=dtype)
+    return list(torch._foreach_norm(list(tensors), 2, dtype=dtype))
+
+
+def foreach_quotients(numbers: Sequence[float], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Each number divided by its tensor, as ``number / tensor`` does it."""
+    return list(torch._foreach_mul(torch._foreach_reciprocal(list(tensors)), list(numbers)))
 
 
 def foreach_mul_(tensors: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply tensors of one device in place by one number that is there, too."""
     torch._foreach_mul_(list(tensors), factor)
+
+
+def foreach_mul_each_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
+    """Multiply each of the tensors in place by a number of its own, all on one device."""
+    torch._foreach_mul_(list(tensors), list(factors))
 
 
 # Optimizers and tensors
@@ -71,6 +84,13 @@ def call_step_hooks(optimizer: Optimizer) -> None:
 def version_of(tensor: Tensor) -> int:
     """How often the tensor was written to in place; known on the host."""
     return tensor._version
+
+
+def new_shared(*shape: int) -> Tensor:
+    """An unwritten float32 tensor in memory that other processes can be handed without a copy."""
+    storage = torch.UntypedStorage._new_shared(4 * math.prod(shape))
+    tensor: Tensor = torch.empty(0).set_(storage, 0, shape)  # type: ignore[call-overload]
+    return tensor
 
 
 # Modules and their states

@@ -19,13 +19,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-__all__ = ["METHODS", "Method", "MethodName", "Scope", "checked_alpha", "method_named", "under_cap"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "MethodName",
+    "Scope",
+    "checked_alpha",
+    "checked_scope",
+    "method_named",
+    "under_cap",
+]
 
 MethodName = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
-Scope = Literal["global", "layer"]
-"""What has one norm that is kept: all fixed weights together, or each by itself."""
+Scope = Literal["global", "layer", "matrix"]
+"""What has one norm that is kept: all fixed weights together, or each by itself; ``matrix``: each
+by itself, with a step relative to it (:mod:`fixnorm.relative_step`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,13 @@ def method_named(name: Any) -> Method:
     if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)} but got {name!r}")
     return METHODS[name]
+
+
+def checked_scope(scope: Any) -> Scope | None:
+    """The scope that a user has named, or none; any other value is refused."""
+    if scope is not None and scope not in get_args(Scope):
+        raise ValueError(f"scope must be 'global', 'layer' or 'matrix' but got {scope!r}")
+    return scope  # type: ignore[no-any-return]
 
 
 def checked_alpha(alpha: float) -> float:

@@ -14,28 +14,45 @@ sums the squares of what it holds and one all-reduce per sharded mesh dimension 
 
 from __future__ import annotations
 
-import functools
-import math
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fixnorm.internals import foreach_mul_, foreach_norm
+from fixnorm.internals import foreach_mul_, foreach_mul_each_, foreach_norm, foreach_quotients
+from fixnorm.plain_norms import by_device, frobenius, plain_norms
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
-# Past this size one running float32 sum on the CPU is no longer good to 2e-7.
-_ONE_SUM_IS_EXACT_ENOUGH = 1 << 14
-_PRECISE = (torch.float32, torch.float64)
-# Devices on which a foreach function is a loop over the weights, less exact than ours.
-_LOOPING = ("cpu",)
+__all__ = [
+    "Joint",
+    "Rescaled",
+    "frobenius",
+    "is_sharded",
+    "joint_norm",
+    "local",
+    "multiply_",
+    "rescale_",
+    "rescale_each_",
+    "weight_norms",
+]
+
+
+class Joint(NamedTuple):
+    """Weights that have one norm together."""
+
+    weights: Sequence[Tensor]
+    target: float
+    """‖W_0‖, which they are to have."""
+    moved: Sequence[bool] | None = None
+    """For each weight, whether it may be touched; all of them unless said otherwise."""
 
 
 class Rescaled(NamedTuple):
@@ -49,31 +66,33 @@ class Rescaled(NamedTuple):
     """c, 0-d: target / ‖W‖ where all weights moved."""
 
 
-@torch.no_grad()
 def rescale_(
     weights: Sequence[Tensor], target: float, *, moved: Sequence[bool] | None = None
 ) -> Rescaled:
-    """Multiply the weights in place so that their joint norm is ``target``.
+    """Multiply the weights in place so that their joint norm is ``target``."""
+    return rescale_each_([Joint(weights, target, moved)])[0]
 
-    ``moved``: for each weight, whether it may be touched; all of them unless said otherwise.
-    """
-    parts = [local(weight) for weight in weights]
-    norms = weight_norms(weights, parts)
-    norm = torch.linalg.vector_norm(norms)
-    if moved is None or all(moved):
-        factor = target / norm
-    else:
-        factor = _factor_beside(norms, target, moved)
-        parts = [part for part, touched in zip(parts, moved, strict=True) if touched]
-    multiply_(parts, factor)
-    return Rescaled(norms, norm, factor)
+
+@torch.no_grad()
+def rescale_each_(joints: Sequence[Joint]) -> list[Rescaled]:
+    """W ← W / ‖W‖ · ‖W_0‖ in place, for the weights W of each of them by themselves."""
+    weights = [weight for joint in joints for weight in joint.weights]
+    parts = _parts(weights)
+    norms = _weight_norms(weights, parts).split([len(joint.weights) for joint in joints])
+    norm = foreach_norm(norms, norms[0].dtype)
+    factor = foreach_quotients([joint.target for joint in joints], norm)
+    for i, (_, target, moved) in enumerate(joints):
+        if moved is not None and not all(moved):
+            factor[i] = _factor_beside(norms[i], target, moved)
+    _multiply_touched_(joints, parts, factor)
+    return [Rescaled(*seen) for seen in zip(norms, norm, factor, strict=True)]
 
 
 @torch.no_grad()
 def multiply_(tensors: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply plain tensors in place by one number that stays on its device."""
-    for device, same_device in _by_device(tensors).items():
-        foreach_mul_(same_device, factor.to(device, non_blocking=True))
+    for device, indices in by_device(tensors).items():
+        foreach_mul_([tensors[i] for i in indices], factor.to(device, non_blocking=True))
 
 
 def _factor_beside(norms: Tensor, target: float, moved: Sequence[bool]) -> Tensor:
@@ -83,6 +102,22 @@ def _factor_beside(norms: Tensor, target: float, moved: Sequence[bool]) -> Tenso
     moving = torch.linalg.vector_norm(torch.stack([norm for norm, touched in each if touched]))
     room = (target - still) * (target + still)
     return torch.where(room > 0, room.clamp(min=0).sqrt() / moving, torch.ones_like(room))
+
+
+def _multiply_touched_(
+    joints: Sequence[Joint], parts: Sequence[Tensor], factors: Sequence[Tensor]
+) -> None:
+    """Multiply the parts of each joint's moved weights by its factor."""
+    if len(joints) == 1:  # one number for all: one kernel on a GPU
+        moved = joints[0].moved
+        multiply_(parts if moved is None else list(compress(parts, moved)), factors[0])
+        return
+    own = [factor for joint, factor in zip(joints, factors, strict=True) for _ in joint.weights]
+    moved = [m for joint in joints for m in joint.moved or repeat(True, len(joint.weights))]
+    touched, own = list(compress(parts, moved)), list(compress(own, moved))
+    for device, indices in by_device(touched).items():
+        numbers = [own[i].to(device, non_blocking=True) for i in indices]
+        foreach_mul_each_([touched[i] for i in indices], numbers)
 
 
 @torch.no_grad()
@@ -98,7 +133,11 @@ def weight_norms(weights: Sequence[Tensor], parts: Sequence[Tensor] | None = Non
 
     ``parts``: measure these local tensors instead, sharded as the weights are.
     """
-    norms = _local_norms([local(weight) for weight in weights] if parts is None else parts)
+    return _weight_norms(weights, _parts(weights) if parts is None else parts)
+
+
+def _weight_norms(weights: Sequence[Tensor], parts: Sequence[Tensor]) -> Tensor:
+    norms = plain_norms(parts)
     for (mesh, dims), indices in _by_sharding(weights).items():
         squares = norms[indices].square()
         for dim in dims:
@@ -107,27 +146,16 @@ def weight_norms(weights: Sequence[Tensor], parts: Sequence[Tensor] | None = Non
     return norms
 
 
-def frobenius(weight: Tensor) -> Tensor:
-    """‖W‖ of one plain weight, 0-d, differentiable, summed in float32 at least.
-
-    A large weight is summed in blocks, then over the blocks: on the CPU one float32 sum over all of
-    it is off by up to 4e-5.
-    """
-    accumulate = None if weight.dtype in _PRECISE else torch.float32
-    if weight.ndim > 1 and weight.numel() > _ONE_SUM_IS_EXACT_ENOUGH:
-        block = math.gcd(weight.numel(), 4096)
-        if weight.is_contiguous() and block >= 256:
-            weight = weight.view(-1, block)
-        over = tuple(range(1, weight.ndim))
-        weight = torch.linalg.vector_norm(weight, dim=over, dtype=accumulate)
-    norm: Tensor = torch.linalg.vector_norm(weight, dtype=accumulate)
-    return norm
-
-
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
     """Whether the tensor is a ``DTensor``, without importing what defines it."""
+    kind = _sharded_kind()
+    return kind is not None and isinstance(tensor, kind)
+
+
+def _sharded_kind() -> type[DTensor] | None:
+    """``DTensor``, once something has imported it."""
     module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
+    return None if module is None else module.DTensor
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -136,38 +164,12 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
-def _local_norms(weights: Sequence[Tensor]) -> Tensor:
-    """Norms of plain tensors, shape (n,), on the first one's device."""
-    if all(weight.device.type in _LOOPING for weight in weights):
-        return _norms_one_by_one(weights)
-    return _norms_at_once(weights)
-
-
-def _norms_one_by_one(weights: Sequence[Tensor]) -> Tensor:
-    """For the CPU: good to 2e-7 in float32, whatever the size."""
-    # Backwards: the optimizer wrote the last ones last, so a cache may still hold them; and what is
-    # read last here is what the rescale begins with.
-    return torch.stack([frobenius(weight) for weight in reversed(weights)][::-1])
-
-
-def _norms_at_once(weights: Sequence[Tensor]) -> Tensor:
-    """For GPUs: one kernel for the weights of a device, and no value comes to the host."""
-    home = weights[0].device
-    accumulate = functools.reduce(
-        torch.promote_types, {weight.dtype for weight in weights}, torch.float32
-    )
-    norms: dict[int, Tensor] = {}
-    for same_device in _by_device(weights).values():
-        found = foreach_norm(same_device, accumulate)
-        norms |= {id(w): norm for w, norm in zip(same_device, found, strict=True)}
-    return torch.stack([norms[id(w)].to(home, non_blocking=True) for w in weights])
-
-
-def _by_device(tensors: Sequence[Tensor]) -> dict[torch.device, list[Tensor]]:
-    groups: dict[torch.device, list[Tensor]] = defaultdict(list)
-    for tensor in tensors:
-        groups[tensor.device].append(tensor)
-    return groups
+def _parts(weights: Sequence[Tensor]) -> list[Tensor]:
+    """What this process holds of the weights, where no gradient is recorded."""
+    kind = _sharded_kind()
+    if kind is None:
+        return list(weights)
+    return [weight.to_local() if isinstance(weight, kind) else weight for weight in weights]
 
 
 def _by_sharding(
@@ -175,10 +177,11 @@ def _by_sharding(
 ) -> dict[tuple[DeviceMesh, tuple[int, ...]], list[int]]:
     """Indices of the sharded weights, by mesh and the mesh dimensions that split them."""
     groups: dict[tuple[DeviceMesh, tuple[int, ...]], list[int]] = defaultdict(list)
-    if "torch.distributed.tensor" not in sys.modules:
+    kind = _sharded_kind()
+    if kind is None:
         return groups
     for i, weight in enumerate(weights):
-        if is_sharded(weight):
+        if isinstance(weight, kind):
             split = tuple(d for d, p in enumerate(weight.placements) if not p.is_replicate())
             if split:
                 groups[weight.device_mesh, split].append(i)

@@ -26,6 +26,8 @@ __all__ = [
     "fc",
     "fixnorm_conv",
     "fixnorm_fc",
+    "matrix_scope",
+    "relative_step",
     "weight_decay_training",
     "wn_fc",
 ]
@@ -180,6 +182,39 @@ def algorithm_1_fixnorm_fc(
     return _train(objective, W, batches, fixed=conv_and_fc, **sgd)
 
 
+def relative_step(W_0: Tensor, W_1: Tensor, R: Tensor, angle: float) -> Tensor:
+    """W ← R · N(W_0 + angle · R · d/‖d‖), where d = W_1 − W_0 is the optimizer's own step."""
+    d = W_1 - W_0
+    if norm([d]) == 0:
+        return W_0
+    W = W_0 + angle * R * d / norm([d])
+    return R * W / norm([W])
+
+
+def matrix_scope(
+    features: Features,
+    W: Weights,
+    loss: Loss,
+    batches: Batches,
+    *,
+    head: str,
+    alpha: float,
+    matrices: Collection[str],
+    **sgd: Unpack[Momentum],
+) -> Iterator[State]:
+    """Each matrix on its own sphere, the step relative to its radius: lr is an angle (ours).
+
+    The classifier is FixNorm-FC, its weight one of the matrices.
+    """
+
+    def objective(W: Weights, x: Tensor, y: Tensor) -> Tensor:
+        z = fixnorm_fc(features(W, x), W[f"{head}.weight"], W[f"{head}.g"], alpha)
+        return loss(z + _bias(W, head), y)
+
+    every = [*matrices, f"{head}.weight"]
+    return _train(objective, W, batches, fixed=every, relative=True, **sgd)
+
+
 def _train(
     objective: Callable[[Weights, Tensor, Tensor], Tensor],
     W: Weights,
@@ -190,10 +225,12 @@ def _train(
     eta: Callable[[int], float],
     mu: float,
     nesterov: bool = False,
+    relative: bool = False,
 ) -> Iterator[State]:
     """The loop of Algorithm 1, its line numbers on the right."""
     V = {name: torch.zeros_like(w) for name, w in W.items()}
     norm_0 = norm(W[name].detach() for name in fixed)
+    R = {name: norm([W[name].detach()]) for name in fixed}
     gradients: list[list[Tensor]] = []
     for t, (x, y) in enumerate(batches):  # 1, 2
         W = {name: w.detach().requires_grad_() for name, w in W.items()}
@@ -205,9 +242,14 @@ def _train(
             lr_t = lr.lr(norm_0, gradients, mu) if isinstance(lr, SphereRule) else lr
             eta_t = eta(t)  # 5
             step = {n: dL[n] + mu * V[n] if nesterov else V[n] for n in W}
+            W_0 = W
             W = {name: w - lr_t * eta_t * step[name] for name, w in W.items()}  # 6
-            norm_t = norm(W[name] for name in fixed)
-            W |= {name: W[name] / norm_t * norm_0 for name in fixed}  # 7
+            if relative:
+                angle = float(lr_t * eta_t)
+                W |= {n: relative_step(W_0[n], W[n], R[n], angle) for n in fixed}
+            else:
+                norm_t = norm(W[name] for name in fixed)
+                W |= {name: W[name] / norm_t * norm_0 for name in fixed}  # 7
         yield State(W, V)
 
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from fixnorm.bypass import read_in_eval_outside_owner
 from fixnorm.measure import Measured, RanTheOriginal, Run, measure, prepared_copy
+from fixnorm.methods import Scope
 from fixnorm.norm import is_sharded
 from fixnorm.sample import LARGE, Guess, default_guesses, starved_layers
 from fixnorm.structure import is_vector, need_module, owner_name
@@ -105,11 +106,17 @@ class Audit:
             found[row.role] += 1
         return found
 
+    @property
+    def scope(self) -> Scope:
+        """Which scope fits: ``global`` where most weights are scale-free, ``matrix`` elsewhere."""
+        fixed, others = (len(self.names(role)) for role in ("fixed", "unnormalised"))
+        return "global" if fixed and fixed >= others else "matrix"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
         lists = ("shape", "also", "head_uses")
         rows = [asdict(row) | {key: list(getattr(row, key)) for key in lists} for row in self]
-        return {"counts": self.counts(), "rows": rows}
+        return {"counts": self.counts(), "scope": self.scope, "rows": rows}
 
     def __str__(self) -> str:
         table = [("parameter", "shape", "layer", "role", "⟨∂F/∂W, W⟩")]
@@ -128,7 +135,13 @@ class Audit:
         ]
         lines.insert(1, "  ".join("─" * width for width in widths))
         counted = ", ".join(f"{count} {role}" for role, count in self.counts().items() if count)
-        return "\n".join([*lines, f"{len(self.rows)} parameters: {counted}"])
+        return "\n".join([*lines, f"{len(self.rows)} parameters: {counted}", self._advice()])
+
+    def _advice(self) -> str:
+        if self.scope == "global":
+            return "scope: global, as most weights are scale-free"
+        few = "few weights are" if self.names("fixed") else "no weight is"
+        return f"scope: matrix, as {few} scale-free (fixnorm.convert(model, …, scope='matrix'))"
 
 
 Sample = Tensor | tuple[Any, ...] | Mapping[str, Any] | Run

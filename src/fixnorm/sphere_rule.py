@@ -19,6 +19,9 @@ same step. Elsewhere it travels to the host while the device works on, and is us
 only the first step waits for its own. Of several optimizers that share the weights each takes the
 gradients of its own weights at its step, and adds what the others had at theirs: those may be
 scaled, or gone, by then.
+
+Clipping shortens steps, and the optimizer sees gradients that are clipped already: the rule would
+make up for it. ``handle.before_clipping()`` shows it what the loss made.
 """
 
 from __future__ import annotations
@@ -71,12 +74,18 @@ class SphereRule:
         self._own = OwnLr(optimizer.param_groups)
         self._begun: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._coming: _Coming | None = None
+        self._unclipped: Tensor | None = None
         self._warned = False
         for group in optimizer.param_groups:
             group.setdefault(STEPS, steps)
             group.setdefault(SEEN, 0)
             group.setdefault(MEAN, 0.0)
         self.undo = [*self._follow_saves(optimizer), self._take_back]
+
+    @torch.no_grad()
+    def before_clipping(self, optimizer: Optimizer, spheres: Collection[Sphere]) -> None:
+        """Take the gradients of the coming step as they are now."""
+        self._unclipped = _gradient_norm(optimizer, spheres)
 
     @torch.no_grad()
     def before(self, optimizer: Optimizer, spheres: Collection[Sphere]) -> None:
@@ -92,7 +101,9 @@ class SphereRule:
         changed = ("lr", SEEN, MEAN, PART)
         self._begun = [(g, {k: g[k] for k in changed if k in g}) for g in optimizer.param_groups]
         radius = math.hypot(*(sphere.target for sphere in spheres))
-        norm = _gradient_norm(optimizer, spheres)
+        norm, self._unclipped = self._unclipped, None
+        if norm is None:
+            norm = _gradient_norm(optimizer, spheres)
         if norm is not None and (_at_hand(norm) or not state[SEEN]):
             self._take(optimizer, radius * norm.item())
         elif norm is not None:

@@ -10,6 +10,7 @@ grow as if nothing were attached, and x would be the mean of points on different
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,15 @@ from torch.optim import Optimizer
 from fixnorm.groups import SPHERE, TARGET, fixed_weights, origin_of
 from fixnorm.norm import is_sharded, joint_norm, local
 
-__all__ = ["Member", "Sphere", "copies", "set_targets", "spheres", "unknown_copies"]
+__all__ = [
+    "Member",
+    "Sphere",
+    "copies",
+    "is_schedule_free",
+    "set_targets",
+    "spheres",
+    "unknown_copies",
+]
 
 
 class Member(NamedTuple):
@@ -129,7 +138,12 @@ _HARMLESS = {"slow_params", "slow_buffer", "lookahead_slow_buff", "p0", "init_bu
 
 def is_schedule_free(optimizer: Optimizer) -> bool:
     """Whether it is a schedule-free optimizer, of ``schedulefree`` or of pytorch_optimizer."""
-    return any("schedulefree" in kind.__name__.lower() for kind in type(optimizer).__mro__)
+    return _named_schedule_free(type(optimizer).__mro__)
+
+
+@functools.cache
+def _named_schedule_free(kinds: tuple[type, ...]) -> bool:
+    return any("schedulefree" in kind.__name__.lower() for kind in kinds)
 
 
 def copies(optimizer: Optimizer, weights: Iterable[nn.Parameter]) -> list[Tensor]:

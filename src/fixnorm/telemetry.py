@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from fixnorm.layers import is_capped, is_scaled, whole
 from fixnorm.norm import Rescaled, local, weight_norms
 
-__all__ = ["Figures", "GroupFigures", "HeadFigures", "RuleFigures", "WeightFigures"]
+__all__ = [
+    "Figures",
+    "GroupFigures",
+    "HeadFigures",
+    "MatrixFigures",
+    "RuleFigures",
+    "WeightFigures",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,18 @@ class WeightFigures:
     """Its part of the group's squared norm; the parts add up to 1."""
     angle: float | None
     """Radians its direction turned in the last measured step; none unless asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFigures:
+    """One weight of scope ``matrix`` at its last step."""
+
+    radius: float
+    """The norm that it keeps."""
+    step: float
+    """‖d‖ / radius: how far the optimizer would have moved it by itself."""
+    angle: float
+    """Radians its direction turned: about the group's lr, 0 where it was not to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,8 @@ class Figures:
     heads: dict[str, HeadFigures]
     rule: RuleFigures | None = None
     """Of ``lr="auto"``."""
+    matrices: dict[str, MatrixFigures] = field(default_factory=dict)
+    """Of scope ``matrix``, by weight."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""

@@ -10,21 +10,37 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fixnorm.norm import joint_norm
-from fixnorm.spheres import Sphere, unknown_copies
+from fixnorm.spheres import Member, unknown_copies
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "Watched"]
 
 _EVERY = 1000
 # Relative; far above rounding and far below anything that matters.
 _OFF = 1e-3
 _OFF_IN_HALF = 2e-2
+
+
+class Watched(Protocol):
+    """Weights that keep one joint norm."""
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """All of them."""
+
+    @property
+    def target(self) -> float:
+        """The norm."""
+
+    @property
+    def members(self) -> list[Member]:
+        """The groups that hold them."""
 
 
 class Watch:
@@ -57,7 +73,7 @@ class Watch:
         if self._counter is not None:
             self._counter.remove()
 
-    def before_step(self, spheres: dict[Any, Sphere]) -> None:
+    def before_step(self, spheres: Mapping[Any, Watched]) -> None:
         """Measure, where it is due: the norm at the start of a step is the target."""
         self._steps += 1
         if self._steps % _EVERY == 0:
@@ -69,13 +85,13 @@ class Watch:
         """The hook has run."""
         self._backwards = 0
 
-    def look_now(self, spheres: dict[Any, Sphere]) -> None:
+    def look_now(self, spheres: Mapping[Any, Watched]) -> None:
         """Look at what was measured, at the norms of now, and at the next step again."""
         self._measure(spheres)
         self.look(spheres.values())
         self._measure_until = self._steps + 1
 
-    def look(self, spheres: Iterable[Sphere]) -> None:
+    def look(self, spheres: Iterable[Watched]) -> None:
         """Bring to the host what was measured, and say what is wrong with it."""
         for off in self._off.values():
             # NaN and −1 are weights that have diverged, which the loss tells.
@@ -106,7 +122,7 @@ class Watch:
                         "sphere: take another optimizer",
                     )
 
-    def _measure(self, spheres: dict[Any, Sphere]) -> None:
+    def _measure(self, spheres: Mapping[Any, Watched]) -> None:
         """Keep the largest deviation of each sphere on the device, 0 where it is rounding."""
         for key, sphere in spheres.items():
             weights = sphere.weights

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import fixnorm
-from fixnorm import hook
+from fixnorm import hook, norm
 from fixnorm.groups import TARGET
 from helpers.forked import run_forked
 from helpers.small_nets import true_norm
@@ -64,19 +64,19 @@ class Rescales:
 @contextmanager
 def rescales() -> Iterator[Rescales]:
     """Watch the hook do its work."""
-    seen, do = Rescales(), hook.rescale_
+    seen, do = Rescales(), hook.rescale_each_
 
-    def watched(weights: list[Tensor], target: float, **options: Any) -> Any:
-        done = do(weights, target, **options)
-        seen.targets.append(target)
-        seen.norms.append(true_norm(weights))
+    def watched(joints: list[norm.Joint]) -> list[norm.Rescaled]:
+        done = do(joints)
+        seen.targets += [joint.target for joint in joints]
+        seen.norms += [true_norm(joint.weights) for joint in joints]
         return done
 
-    hook.rescale_ = watched
+    hook.rescale_each_ = watched
     try:
         yield seen
     finally:
-        hook.rescale_ = do
+        hook.rescale_each_ = do
 
 
 def need_ray() -> Any:

@@ -86,6 +86,29 @@ class GroupNet(nn.Module):
         return self.fc((x * torch.sigmoid(self.gate(x))).mean((2, 3)))
 
 
+class PatchNet(nn.Module):
+    """A transformer on patches: no weight of it is scale-free."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 4, 4)
+        self.places = nn.Parameter(0.1 * torch.randn(9, width))
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+        self.norm = nn.LayerNorm(width)
+        self.fc = nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).mT + self.places
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        x = x + self.proj(nn.functional.scaled_dot_product_attention(q, k, v))
+        x = x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+        return self.fc(self.norm(x).mean(1))
+
+
 def learnable_batches(count: int, shape: tuple[int, ...] = IMAGES) -> list[tuple[Tensor, Tensor]]:
     """Noisy copies of one image a class."""
     generator = torch.Generator().manual_seed(7)

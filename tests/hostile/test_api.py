@@ -72,7 +72,17 @@ CALLS: dict[str, tuple[Call, list[Any]]] = {
     "param_groups model": (lambda v: fixnorm.param_groups(v), NOT_A_MODEL),
     "param_groups scope": (
         lambda v: fixnorm.param_groups(converted(), scope=v),
-        [None, 5, "all", [], Odd()],
+        [5, "all", [], Odd(), "matrix"],
+    ),
+    "convert scope": (
+        lambda v: fixnorm.convert(nn.Linear(3, 2), alpha=1.0, scope=v, sample=torch.randn(4, 3)),
+        [5, "all", [], Odd()],
+    ),
+    "convert radius": (
+        lambda v: fixnorm.convert(
+            nn.Linear(3, 2), alpha=1.0, scope="matrix", radius=v, sample=torch.randn(4, 3)
+        ),
+        [0, -1.0, "fan_out", [], math.nan, math.inf, True, Odd()],
     ),
     "param_groups method": (
         lambda v: fixnorm.param_groups(converted(), method=v),

@@ -92,7 +92,7 @@ def test_fit_is_the_plain_loop(tmp_path: Path, seen: Rescales, accumulate: int) 
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_lr_auto_follows_the_gradient_that_steps(tmp_path: Path, scaled: bool) -> None:
-    """Accumulated, unscaled and clipped, as in a loop that does so by hand."""
+    """Accumulated and unscaled, before it is clipped, as in a loop that does so by hand."""
     module, callback = Classifier(lr=1.0), FixNormCallback(lr="auto")
     options: dict[str, Any] = {"max_epochs": 2, "accumulate_grad_batches": 2}
     if scaled:
@@ -108,10 +108,11 @@ def test_lr_auto_follows_the_gradient_that_steps(tmp_path: Path, scaled: bool) -
 
     model = net()
     optimizer = torch.optim.SGD(fixnorm.param_groups(model), lr=1.0, momentum=0.9)
-    fixnorm.attach(optimizer, lr="auto", steps=4)
+    handle = fixnorm.attach(optimizer, lr="auto", steps=4)
     for start in 2 * [0, 16]:
         for first in (start, start + 8):
             (loss(model, *images()[first : first + 8]) / 2).backward()
+        handle.before_clipping()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         optimizer.step()
         optimizer.zero_grad()

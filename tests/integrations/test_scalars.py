@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fixnorm.integrations import scalars
-from fixnorm.telemetry import Figures, GroupFigures, HeadFigures, WeightFigures
+from fixnorm.telemetry import Figures, GroupFigures, HeadFigures, MatrixFigures, WeightFigures
 
 GROUP = GroupFigures(
     norm=5.5, target=5.0, factor=5 / 5.5, lr=0.5, effective_lr=0.02, implied_decay=0.2
@@ -37,6 +37,11 @@ def test_several_groups() -> None:
     ]
     three = Figures((GROUP, GROUP), {"a": share, "b": share, "c": share}, {})
     assert [n for n in scalars(three, prefix="") if n.startswith("norm")] == ["norm/0", "norm/1"]
+
+
+def test_scope_matrix() -> None:
+    figures = Figures((), {}, {}, matrices={"up.weight": MatrixFigures(3.0, 0.1, 0.02)})
+    assert scalars(figures) == {"fixnorm/angle/up.weight": 0.02}
 
 
 def test_before_the_first_step() -> None:

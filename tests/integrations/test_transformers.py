@@ -158,12 +158,17 @@ def test_a_plain_optimizer_is_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_lr_auto(tmp_path: Path) -> None:
     """Twice: the second training of one trainer begins anew."""
+    mean_squares: list[float] = []
     made = trainer(tmp_path, learning_rate=1.0, gradient_accumulation_steps=2)
     for _ in range(2):
         made.train()
         last = [row for row in made.state.log_history if "fixnorm/lr" in row][-1]
         assert last["fixnorm/progress"] == 1.0
         assert made.optimizer.param_groups[0]["fixnorm_steps"] == made.state.max_steps == STEPS / 2
+        mean_squares.append(made.optimizer.param_groups[0]["fixnorm_mean_square"])
+    assert (
+        mean_squares[0] > 100 * made.args.max_grad_norm**2
+    )  # of gradients before they are clipped
     model, default = classifier(), arguments(tmp_path, learning_rate=5e-5)
     assert create_optimizer(model, default, lr="auto").param_groups[0]["lr"] == 1.0
     with pytest.raises(ValueError, match=r"lr='auto' and learning_rate=0.3: leave learning_rate"):

@@ -76,7 +76,11 @@ def test_every_data_setting_is_a_field_or_the_commands() -> None:
         ({"method": "wn-fc"}, "alpha: method 'wn-fc' has no cap but got 2; leave it out"),
         ({"method": "weight-decay"}, "alpha: method 'weight-decay' has no cap but got 2"),
         ({"method": "sam"}, "method: Input should be 'fixnorm', .* but got 'sam'"),
-        ({"scope": "channel"}, "scope: Input should be 'global' or 'layer' but got 'channel'"),
+        (
+            {"scope": "channel"},
+            "scope: Input should be 'global', 'layer' or 'matrix' but got 'channel'",
+        ),
+        ({"scope": "matrix", "lr": "auto"}, r"lr: auto is for scope .* set lr=0\.02"),
         ({"epochs": 0}, "epochs: Input should be greater than or equal to 1 but got 0"),
         ({"epochs": 1.5}, "epochs: Input should be a valid integer.* but got 1.5"),
         ({"epochs": 3}, r"warmup_epochs: 4 is more than epochs=3"),

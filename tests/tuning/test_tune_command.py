@@ -51,7 +51,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dry_run(said: Said, tmp_path: Path) -> None:
-    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study"))
+    code, out, _ = said(
+        "tune", "digits", "--plan", "paper", "--dry-run", "--out", str(tmp_path / "study")
+    )
     assert code == 0
     assert "lr round 1: 0.8 1.4 2 2.6 3.2, 0.2 T_max each" in out
     assert "at most 15 trainings, 11 T_max, about" in out
@@ -59,7 +61,7 @@ def test_dry_run(said: Said, tmp_path: Path) -> None:
 
 
 def test_dry_run_as_json(said: Said) -> None:
-    code, out, _ = said("tune", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
+    code, out, _ = said("tune", "digits", "--plan", "paper", "--dry-run", "--json", "--seeds", "3")
     assert code == 0
     plan = json.loads(out)
     assert (plan["trials"], plan["cost"]) == (45, 33.0)
@@ -95,6 +97,12 @@ def test_dry_run_without_a_search_for_lr(said: Said) -> None:
 def test_the_plan_of_who_names_none(said: Said, given: list[str], plan: str) -> None:
     code, out, _ = said("tune", "digits", "--dry-run", *given)
     assert (code, out.partition(";")[0]) == (0, f"digits by fixnorm, {plan}")
+
+
+def test_angles_are_searched_for_among_angles(said: Said) -> None:
+    code, out, _ = said("tune", "--set", "scope=matrix", "--dry-run")
+    assert code == 0
+    assert "lr round 1: 0.02 0.035 0.05 0.065 0.08, 0.2 T_max each" in out
 
 
 def test_dry_run_counts_the_probe(said: Said) -> None:

@@ -23,7 +23,7 @@ def report(
 ) -> None:
     """Write report.html and its figures, also while a search runs; several studies are compared.
 
-    Example: fixnorm report runs/tune-digits
+    Example: fixnorm report runs/tune-few-digits
     """
     if storage is not None and len(studies) > 1:
         raise ValueError("--storage is for one study: give one folder")

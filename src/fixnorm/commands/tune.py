@@ -26,15 +26,19 @@ from fixnorm.commands.options import (
 from fixnorm.starting import loading
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.system.run_paths import RunPaths
+from fixnorm.tuning.comparison import SEEDS as PAIRS
+from fixnorm.tuning.comparison import ThenCompared
 from fixnorm.tuning.driver import drive
 from fixnorm.tuning.engine import Engine
 from fixnorm.tuning.plan import PAPER, SearchSpace
 from fixnorm.tuning.plans import PLANS, Plan, plan_of
+from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy, Strategy
-from fixnorm.tuning.trial import AUTO
+from fixnorm.tuning.trial import AUTO, Trial
 from fixnorm.tuning.unimodal import MARGIN
 
 if TYPE_CHECKING:
+    from fixnorm.commands.rival import Rival
     from fixnorm.training.recipe import Recipe
     from fixnorm.tuning.run import RecipeSearch, TrialRuns
 
@@ -43,8 +47,10 @@ T = TypeVar("T")
 _BASELINE = "bo-weight-decay"
 _METHODS = ("fixnorm", _BASELINE)
 _OF_BASELINE = ("budget", "sampler", "weight_decay_min", "weight_decay_max")
-_OF_PLANS = ("plan", "splits", "fractions", "alphas", "margin", "from_weight_decay")
+_OF_PLANS = ("plan", "splits", "fractions", "alphas", "margin", "from_weight_decay", "compare")
 _OF_LR = ("lr_min", "lr_max", "splits", "fractions", "from_weight_decay")
+_ANGLES = (0.005, 0.08)
+"""Where the lr of scope ``matrix`` is searched for: radians, around 0.02 (docs/beyond-cnns.md)."""
 _SEARCHED = {"lr": "--lr-min and --lr-max", "alpha": "--alphas", "weight_decay": "its range"}
 
 
@@ -55,10 +61,10 @@ class Wanted:
     recipe: Annotated[
         str,
         typer.Argument(help="A name of fixnorm recipes, or package.module:function of your own."),
-    ] = "digits"
-    data: Annotated[Path | None, typer.Option(help="Folder of the images; digits needs none.")] = (
-        None
-    )
+    ] = "few-digits"
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the images; the digits need none.")
+    ] = None
     out: Annotated[
         Path | None, typer.Option(help="Folder of the study (default: runs/tune-RECIPE).")
     ] = None
@@ -104,6 +110,14 @@ class Wanted:
         ),
     ] = None
     seeds: Annotated[int, typer.Option(help="Train every slot so often; the mean decides.")] = 1
+    compare: Annotated[
+        bool | None,
+        typer.Option(
+            "--compare/--no-compare",
+            help=f"Then train the answer and the recipe's own weight decay anew, {PAIRS} seeds"
+            " each (default: for few-digits alone).",
+        ),
+    ] = None
     budget: Annotated[int, typer.Option(help="Number of trainings.", rich_help_panel=_BASELINE)] = (
         25
     )
@@ -188,6 +202,7 @@ def tune(wanted: Wanted) -> None:
     if not wanted.dry_run:
         recipe.check_data(wanted.data)
     with loading():  # Optuna
+        from fixnorm.commands.rival import Rival, is_compared
         from fixnorm.tuning.run import RecipeSearch, TrialRuns
         from fixnorm.tuning.storage import Storage
     runs = TrialRuns(
@@ -199,8 +214,9 @@ def tune(wanted: Wanted) -> None:
         processes=wanted.where.nproc_per_trial,
         options=("--skip-broken",) if wanted.skip_broken else (),
     )
+    rival = Rival.beside(runs, wanted.recipe) if is_compared(wanted.compare, runs) else None
     if wanted.dry_run:
-        announce(strategy, recipe, wanted, wanted.where.at_a_time)
+        announce(strategy, recipe, wanted, rival is not None)
         return
     check_folder(folder)
     with loading():  # torch
@@ -208,7 +224,7 @@ def tune(wanted: Wanted) -> None:
     task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
 
     def new_engine() -> Engine:
-        return wanted.where.new_engine(runs)
+        return wanted.where.new_engine(runs if rival is None else rival.runs)
 
     given_place = wanted.storage
     storage = Storage.in_folder(folder) if given_place is None else Storage.parse(given_place)
@@ -216,7 +232,7 @@ def tune(wanted: Wanted) -> None:
         storage.check()
         strategy = centred(strategy, wanted.from_weight_decay, runs, new_engine())
     search = RecipeSearch(strategy=strategy, runs=runs, storage=storage, named=wanted.study)
-    answer = searched(search, folder, new_engine)
+    answer = searched(search, folder, new_engine, rival)
     if wanted.as_json:
         print(json.dumps(answer, indent=2))
 
@@ -235,7 +251,7 @@ def strategy_of(wanted: Wanted, recipe: Recipe) -> Strategy:
     from fixnorm.training.recipe import changed
     from fixnorm.tuning.lengths import whole_lengths
 
-    low, high = recipe.lr_range
+    low, high = _ANGLES if recipe.scope == "matrix" else recipe.lr_range
     lr_min, lr_max = _or(wanted.lr_min, low), _or(wanted.lr_max, high)
     if wanted.method == "fixnorm":
         plan = plan_for(wanted, recipe)
@@ -274,7 +290,8 @@ def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
     name = wanted.plan
     if name is None:
         searches = any(getattr(wanted, option) is not None for option in _OF_LR)
-        judged = recipe.optimizer == "sgd" and recipe.against_auto_lr is None
+        joint = recipe.scope != "matrix"
+        judged = joint and recipe.optimizer == "sgd" and recipe.against_auto_lr is None
         name = AUTO if judged and not searches else "paper"
     plan = plan_of(name)
     if wanted.margin is not None and "margin" not in plan.parameters:
@@ -284,12 +301,16 @@ def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
 
 
 def searched(
-    search: RecipeSearch, folder: Path, new_engine: Callable[[], Engine]
+    search: RecipeSearch,
+    folder: Path,
+    new_engine: Callable[[], Engine],
+    rival: Rival | None = None,
 ) -> dict[str, Any]:
-    """Run the search, write its result and report, and say what was found."""
+    """Run the search, and its comparison; write result and report, and say what was found."""
     from rich.console import Console
 
     from fixnorm.report import write_report
+    from fixnorm.report.comparison import Compared
     from fixnorm.report.notes import notes
     from fixnorm.training.folder import write_json
     from fixnorm.tuning.run import result
@@ -306,8 +327,16 @@ def searched(
             f" at most {search.strategy.trainings} trainings, {search.strategy.cost:g} T_max"
         )
         with SearchView(asking, title=title, workers=engine.room) as view:
-            drive(asking, engine, view, interrupt)
+
+            def compare(best: Trial) -> Search:
+                assert rival is not None
+                view.comparison = stack.enter_context(rival.search(search, best).owned())
+                return view.comparison
+
+            whole = asking if rival is None else ThenCompared(asking, compare)
+            drive(whole, engine, view, interrupt)
         best, record = asking.answer(), asking.ledger.record()
+        compared = None if view.comparison is None else Compared(view.comparison.ledger.record())
         told = Console(stderr=True, highlight=False)
         if isinstance(search.strategy, PlanStrategy):
             told.print(rounds_table(asking))
@@ -319,22 +348,28 @@ def searched(
         )
     train = search.runs.command_in_full(best)
     answer = result(search, record, best, train)
+    if compared is not None:
+        answer["comparison"] = compared.to_dict()
     write_json(folder / "result.json", answer)
     report = write_report(read_studies(search.storage, folder), folder, command=train)
     spent = f"{answer['trials']} trainings, {answer['cost']:.4g} T_max"
     free = f", {answer['free']} slots for free" if answer["free"] else ""
     told.print(f"best {found(best)}   ({spent}{free})", style="bold")
+    if compared is not None:
+        told.print(compared.told(), markup=False, soft_wrap=True)
     for note in notes(record):
         told.print(f"{note.kind}: {note.text}", markup=False, soft_wrap=True)
     told.print(f"report: {report}\ntrain with it: {train}", markup=False, soft_wrap=True)
     return answer
 
 
-def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -> None:
+def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, compared: bool) -> None:
     """What a search would take; nothing is trained."""
     with loading():
         from fixnorm.tuning.estimate import seconds_of_training
-    trials, cost = strategy.trainings, strategy.cost
+    trials, cost, workers = strategy.trainings, strategy.cost, wanted.where.at_a_time
+    if compared:
+        trials, cost = trials + 2 * PAIRS, cost + 2 * PAIRS
     if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
         trials, cost = trials + 1, cost + strategy.space.fractions[0]
     hours = cost * seconds_of_training(recipe, wanted.data) / workers / 3600
@@ -345,6 +380,8 @@ def announce(strategy: Strategy, recipe: Recipe, wanted: Wanted, workers: int) -
     print(f"{recipe.name} by {strategy.method}, {strategy.name}; T_max is {length}")
     for line in strategy.outline():
         print(f"  {line}")
+    if compared:
+        print(f"  then the answer and the recipe's weight decay, {PAIRS} seeds each, 1 T_max each")
     print(
         f"at most {trials} trainings, {cost:g} T_max, about {hours:.2g} hours with {workers} at a"
         " time (by the speed of a few batches here)"

@@ -10,11 +10,22 @@ import torch
 from numpy.typing import NDArray
 
 from fixnorm.data.crops import draws_per_sample
-from fixnorm.data.errors import BrokenImageError, DataError, check_root, check_some_left
+from fixnorm.data.errors import (
+    EMBEDDED,
+    BrokenImageError,
+    DataError,
+    check_root,
+    check_some_left,
+)
 from fixnorm.data.folder import open_folder
 from fixnorm.data.images import Images, Normalize, Source, read_headers, to_pixels
 from fixnorm.data.memory import MemoryLoader, MixedSizesError, decode_all
-from fixnorm.data.packed import open_cifar10, open_digits, open_fashion_mnist
+from fixnorm.data.packed import (
+    open_cifar10,
+    open_digits,
+    open_fashion_mnist,
+    open_few_digits,
+)
 from fixnorm.data.settings import DataSettings, check_channels
 from fixnorm.data.split import (
     MEMORY_LIMIT,
@@ -29,6 +40,7 @@ from fixnorm.data.stream import stream_splits
 from fixnorm.data.transforms import eval_image, policy, train_base, train_image
 from fixnorm.system.nearest import did_you_mean
 
+_EMBEDDED = dict(zip(EMBEDDED, (open_digits, open_few_digits), strict=True))
 _ROOTED = {
     "imagefolder": open_folder,
     "cifar10": open_cifar10,
@@ -113,11 +125,11 @@ def _listed(name: str, root: Path | None, settings: DataSettings) -> tuple[Sourc
 
 
 def _find_source(name: str, root: Path | None) -> Source:
-    if name != "digits" and name not in _ROOTED:
-        hint = did_you_mean(name, ["digits", *_ROOTED], otherwise="take one of")
+    if name not in _EMBEDDED and name not in _ROOTED:
+        hint = did_you_mean(name, [*_EMBEDDED, *_ROOTED], otherwise="take one of")
         raise DataError(f"no data set is called {name!r}: {hint}")
     check_root(root, name)
-    return open_digits() if root is None else _ROOTED[name](root)
+    return _EMBEDDED[name]() if root is None else _ROOTED[name](root)
 
 
 def _cut(source: Source, settings: DataSettings, where: str) -> Source:
@@ -132,8 +144,11 @@ def _cut(source: Source, settings: DataSettings, where: str) -> Source:
 
 
 def _first_of_each_class(images: Images, *, classes: int, per_class: int | None) -> Images:
-    chosen = [np.flatnonzero(images.labels == label)[:per_class] for label in range(classes)]
-    keep = np.sort(np.concatenate(chosen))
+    order = np.argsort(images.labels, kind="stable")
+    labels = images.labels[order]
+    within = np.arange(len(labels)) - np.searchsorted(labels, labels)  # which of its class it is
+    most = len(labels) if per_class is None else per_class
+    keep = np.sort(order[(labels < classes) & (within < most)])
     return images if len(keep) == len(images.labels) else images.subset(keep)
 
 
@@ -238,4 +253,6 @@ class ClassReader:
 
     def collate(self, samples: list[ClassSample]) -> Batch:
         pixels, labels = zip(*samples, strict=True)
-        return Batch(self._normalize(torch.stack(pixels)), torch.tensor(labels))
+        last = self._settings.channels_last
+        images = self._normalize.stacked(pixels, channels_last=last)
+        return Batch(images, torch.tensor(labels))

@@ -18,14 +18,16 @@ def broken(path: Path, reason: str) -> BrokenImageError:
     )
 
 
+EMBEDDED = ("digits", "few-digits")
+"""Sets that come with the package."""
 _TITLES = {"coco": "COCO", "cityscapes": "Cityscapes"}
 
 
 def check_root(root: Path | None, name: str) -> None:
     """`root` is to hold the set of that name: it must be a folder, and none for the digits."""
-    if name == "digits":
+    if name in EMBEDDED:
         if root is not None:
-            raise DataError(f"digits is embedded and takes no folder but got {root}: leave it out")
+            raise DataError(f"{name} is embedded and takes no folder but got {root}: leave it out")
     elif root is None:
         raise DataError(f"{name} needs a folder: give the one that holds its files")
     elif not root.is_dir():

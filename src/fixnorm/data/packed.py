@@ -25,14 +25,28 @@ from fixnorm.system.extras import needs
 # -- digits: 1,797 grey images of 8×8 --------------------------------------------------------------
 
 
+FEW = 20
+"""Training images of each class in `few-digits`."""
+
+
 def open_digits() -> Source:
     """Every fifth image of each class is validation, for any seed."""
+    return _split_digits(slice(4, None, 5))
+
+
+def open_few_digits() -> Source:
+    """The first 20 images of each class train, the other 1,597 validate, for any seed."""
+    return _split_digits(slice(FEW, None))
+
+
+def _split_digits(val_of_class: slice) -> Source:
+    """The digits have no split of their own: these of each class validate, the others train."""
     values, labels = _stored_digits()
     pixels = np.rint(values * (255 / 16)).astype(np.uint8)  # stored as 0..16
     images = ArrayImages(pixels, labels)
     is_val = np.zeros(len(pixels), dtype=bool)
     for label in range(10):
-        is_val[np.flatnonzero(images.labels == label)[4::5]] = True
+        is_val[np.flatnonzero(images.labels == label)[val_of_class]] = True
     train, val = (images.subset(np.flatnonzero(chosen)) for chosen in (~is_val, is_val))
     return Source("embedded", tuple("0123456789"), 1, train, val)
 

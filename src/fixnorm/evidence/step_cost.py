@@ -105,16 +105,21 @@ def _state_bytes(optimizer: torch.optim.Optimizer) -> float:
     return float(sum(t.numel() * t.element_size() for t in kept) / weights)
 
 
-def alternate(runs: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, list[float]]:
+def alternate(
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of each run in each round; one round runs every one of them once."""
     for run in runs.values():
         run()  # warm-up: caches, lazily made state
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 

@@ -21,7 +21,8 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
     ``effective_lr``          lr / target²
     ``g/LAYER``               scale of a head or weight-normalised layer
     ``cap/LAYER``             α√C, where the layer is capped
-    ``angle/WEIGHT``          radians the weight turned in the last step that was measured
+    ``angle/WEIGHT``          radians the weight turned in the last step that was measured; with
+                              scope ``matrix`` in the last step
     ``lr``, ``gradient``      of ``lr="auto"``: what it came to, and √(mean ‖ĝ‖²)
     ``progress``              of ``lr="auto"``: the part of its steps that is done, 1 at the end
     ========================  ===============================================================
@@ -48,6 +49,7 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
     for weight, turned in figures.weights.items():
         if turned.angle is not None:
             found[f"angle/{weight}"] = turned.angle
+    found |= {f"angle/{name}": matrix.angle for name, matrix in figures.matrices.items()}
     return {f"{prefix}{name}": value for name, value in found.items()}
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Literal
 
+from torch.optim import Optimizer
+
 from fixnorm.folding import folded_state_dicts, refuse_untying
-from fixnorm.groups import TARGET
-from fixnorm.hook import Handle, attach, check_auto
+from fixnorm.groups import is_fixed
+from fixnorm.hook import Handle, attach, check_auto, handle_of
 from fixnorm.integrations import given_handle, scalars
 from fixnorm.internals_of_others import lightning_logs_now
 from fixnorm.system.extras import missing
@@ -75,7 +77,7 @@ class FixNormCallback(Callback):  # type: ignore[misc]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach; a checkpoint is loaded later and brings its target norms."""
-        fixed = [o for o in trainer.optimizers if any(TARGET in g for g in o.param_groups)]
+        fixed = [o for o in trainer.optimizers if any(is_fixed(g) for g in o.param_groups)]
         if not fixed:
             raise ValueError(
                 "no optimizer of the module has a fixed group: build it in configure_optimizers "
@@ -94,6 +96,14 @@ class FixNormCallback(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Steps of an earlier fit are logged already."""
         self._logged = trainer.global_step
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        """The trainer clips after this."""
+        handle = handle_of(optimizer)
+        if handle is not None:
+            handle.before_clipping()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

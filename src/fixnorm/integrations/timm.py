@@ -32,7 +32,7 @@ def create_optimizer_v2(
     momentum: float = 0.9,
     *,
     steps: int | None = None,
-    scope: Scope = "global",
+    scope: Scope | None = None,
     method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,

@@ -46,7 +46,7 @@ def attach(
     *,
     lr: Literal["auto"] | None = None,
     steps: int | None = None,
-    scope: Scope = "global",
+    scope: Scope | None = None,
     method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
@@ -74,7 +74,23 @@ def attach(
             "leave them out, or build the trainer without optimizers"
         )
     trainer.callback_handler.callbacks.insert(0, callback)
+    if (
+        trainer.accelerator.scaler is None
+    ):  # else they are still scaled when they come to be clipped
+        accelerator = trainer.accelerator
+        accelerator.clip_grad_norm_ = functools.partial(
+            _clip_after_a_look, callback, accelerator.clip_grad_norm_
+        )
     return callback
+
+
+def _clip_after_a_look(
+    callback: FixNormCallback, clip: Callable[..., Any], *args: Any, **options: Any
+) -> Any:
+    """``lr="auto"`` follows the gradients as the loss made them."""
+    if callback.handle is not None:
+        callback.handle.before_clipping()
+    return clip(*args, **options)
 
 
 def save_folded(trainer: Trainer) -> None:
@@ -105,7 +121,7 @@ def create_optimizer(
     args: TrainingArguments,
     *,
     lr: Literal["auto"] | None = None,
-    scope: Scope = "global",
+    scope: Scope | None = None,
     method: MethodName | None = None,
     sample: Sample | None = None,
     **options: Any,

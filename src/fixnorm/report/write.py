@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fixnorm.report import notes, summary, tables, words
 from fixnorm.report.branches import branch_figure, rule_figure
+from fixnorm.report.comparison import Compared, comparison_figures, is_comparison, sentence
 from fixnorm.report.curves import Runs, curve_figures, read_runs
 from fixnorm.report.drawing import Drawing, png
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
@@ -27,21 +28,38 @@ def write_report(studies: Sequence[StudyRecord], out: Path, *, command: str | No
     Several studies are compared first. Searches that are still running, or have nothing to show,
     are reported as they are. ``command`` is what trains with the answer.
     """
-    if not studies:
+    if all(is_comparison(study) for study in studies):
         raise ValueError("a report needs at least one study but got none")
     runs = read_runs(studies)
-    parts = [_part(study, place, runs) for place, study in enumerate(studies, start=1)]
+    searches = [study for study in studies if not is_comparison(study)]
+    parts = [_part(study, place, runs) for place, study in enumerate(searches, start=1)]
+    anew = [
+        _Anew(made, comparison_figures(made, runs))
+        for study in studies
+        if is_comparison(study) and (made := Compared(study)).values[0]
+    ]
     pictures = {
         f"{part.anchor}-{drawing.name}" if len(parts) > 1 else drawing.name: drawing
         for part in parts
         for drawing in (*part.figures, *part.curves)
     }
-    comparison = progress_figure(studies, name="comparison") if len(parts) > 1 else None
+    pictures |= {
+        f"{part.anchor}-{drawing.name}" if len(anew) > 1 else drawing.name: drawing
+        for part in anew
+        for drawing in part.figures
+    }
+    comparison = progress_figure(searches, name="comparison") if len(parts) > 1 else None
     if comparison is not None:
         pictures[comparison.name] = comparison
     asked = {"notes": notes, "summary": summary, "tables": tables, "words": words}
     text = render(
-        "searches.html.j2", parts=parts, comparison=comparison, out=out, command=command, **asked
+        "searches.html.j2",
+        parts=parts,
+        anew=anew,
+        comparison=comparison,
+        out=out,
+        command=command,
+        **asked,
     )
     check_place(out)
     (out / _FIGURES).mkdir(parents=True, exist_ok=True)
@@ -67,6 +85,24 @@ class _Part:
     """Its ``id`` in the page and the start of its files' names; no two are equal."""
     figures: tuple[Drawing, ...]
     curves: tuple[Drawing, ...]
+
+
+@dataclass(frozen=True)
+class _Anew:
+    """A comparison with its drawings."""
+
+    compared: Compared
+    figures: tuple[Drawing, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Its ``id`` in the page."""
+        return f"anew-{slug(self.compared.study.name)}"
+
+    @property
+    def sentence(self) -> str:
+        """What came out."""
+        return sentence(self.compared)
 
 
 def _part(study: StudyRecord, place: int, runs: Runs) -> _Part:

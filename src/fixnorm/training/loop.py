@@ -19,6 +19,7 @@ from fixnorm.system.interrupt import Interrupt, Interrupted
 from fixnorm.system.machine import memory_for
 from fixnorm.training.branches import Branches, check_branches, read_start, start_of
 from fixnorm.training.checkpoint import Checkpoints, Damaged
+from fixnorm.training.compiling import check_compiles
 from fixnorm.training.distributed import world
 from fixnorm.training.folder import RunFolder, write_json
 from fixnorm.training.measurements import Evaluation, evaluate
@@ -35,6 +36,7 @@ __all__ = ["RunOptions", "train"]
 
 # Steps between looks at the clock and at signals where processes have to agree on them.
 _AGREE_EVERY = 10
+_ROWS_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +92,8 @@ def train(
             return done.model_dump()
         if done is not None:
             view.message(f"{folder.weights} is missing or damaged: it is written anew")
+        if recipe.compile:
+            check_compiles(place.device)
         start = None
         if options.origin is not None and not Checkpoints(folder.checkpoints).there:
             start = start_of(options.origin, recipe)
@@ -145,6 +149,7 @@ class Run:
         self.line = self.state.line
         self.checkpoints = Checkpoints(folder.checkpoints, keep=options.keep)
         self.branches = Branches(folder.branches, options.branches)
+        self.rows_written = -math.inf
         self._load(start)
         if self.world.is_first:
             self.branches.forget_after(self.state.step)
@@ -208,12 +213,14 @@ class Run:
             group["lr"] = lr
         # Dropout and stochastic depth depend on the step alone, so that a resumed run draws the
         # same and no generator state has to be saved.
-        torch.manual_seed((recipe.seed * 1_000_003 + step) * self.world.size + self.world.rank)
+        self._seed((recipe.seed * 1_000_003 + step) * self.world.size + self.world.rank)
         part = self.passes.part(batch)
         trainee.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(part, risk=last_of_row or step % recipe.mcbr_every == 0)
         if recipe.clip is not None:
             trainee.scaler.unscale_(trainee.optimizer)
+            if trainee.handle is not None:
+                trainee.handle.before_clipping()
             nn.utils.clip_grad_norm_(trainee.model.parameters(), recipe.clip)
         if last_of_row:
             self.line.before_last_step()
@@ -254,18 +261,31 @@ class Run:
         row = self.line.row(epoch=self._epoch(), step=step, evaluation=evaluation)
         state.rows.append(row)
         self.line.reset()
-        if self.world.is_first:
-            self.folder.write_rows(state.rows)
+        finite = math.isfinite(row["train_loss"])
+        self._write_rows(now=ends or not finite)
         if self.scalars is not None:
             self.scalars.row(row)
         self.view.row(row, self._place(), self.task.metric)
-        finite = math.isfinite(row["train_loss"])
         if not finite:
             unit, done, _ = self._place()
             self.view.message(
                 f"diverged: the loss is not finite after {unit} {done}; try a lower lr"
             )
         return not finite
+
+    def _write_rows(self, *, now: bool) -> None:
+        """After every epoch, but where epochs take milliseconds: a file waits for its disk."""
+        late = time.monotonic() - self.rows_written > _ROWS_SECONDS
+        if self.world.is_first and self.state.rows and (now or late):
+            self.folder.write_rows(self.state.rows)
+            self.rows_written = time.monotonic()
+
+    def _seed(self, seed: int) -> None:
+        """As ``torch.manual_seed``, which on a machine without GPUs spends longer on theirs."""
+        if self.world.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
 
     def _epoch(self) -> float:
         """Epochs that are done; a whole number where an epoch has just ended."""
@@ -346,6 +366,7 @@ class Run:
             raise Interrupted(number, f"stopped after step {step} of {self.times.steps}")
 
     def _save(self) -> None:
+        self._write_rows(now=True)
         taken = self.state.taken()
         if taken is not None:
             self.checkpoints.save(self.state.step, taken)
@@ -369,8 +390,6 @@ class Run:
         except (Damaged, OSError) as error:
             self.view.message(f"passed over: {error}: starting from the beginning")
             return
-        if self.world.is_first:
-            self.folder.write_rows(self.state.rows)
         self._save()
         self.branches.end_row(self.state)
         self.view.message(f"the first {self.state.step} steps are those of {self.options.origin}")

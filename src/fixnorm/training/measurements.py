@@ -110,7 +110,7 @@ class Line:
             trainee.cap(),
             risk / risks if risks else None,
             evaluation.mcbr if evaluation is not None else None,
-            lr / norm**2 if norm else None,
+            lr / norm**2 if norm and trainee.recipe.scope != "matrix" else None,
             self.angle,
             statistics.fmean(s.implied_decay for s in steps) if steps else None,
         )

@@ -57,6 +57,7 @@ class Recipe(BaseModel, ABC, frozen=True):
     weight_decay: float = Field(default=0.0, ge=0)
     """λ of methods ``weight-decay`` (all weights) and ``algorithm1`` (the head)."""
     scope: Scope = "global"
+    """What has one norm that is kept; with ``matrix`` lr is the angle of a step, in radians."""
     schedule: Schedule = "cosine"
     batch_size: int = Field(default=1024, ge=1)
     """Over all processes and accumulation steps."""
@@ -79,7 +80,9 @@ class Recipe(BaseModel, ABC, frozen=True):
     # With what
     precision: Precision = "fp32"
     channels_last: bool = True
+    """Pixels of one place beside each other in memory: the faster layout on CPUs and GPUs."""
     compile: bool = False
+    """``torch.compile``: faster steps after a start of up to a minute (docs/costs.md)."""
     workers: int = Field(default=8, ge=0)
     """Loader processes a training process has, where images are streamed."""
     eval_batch_size: int = Field(default=1024, ge=1)
@@ -109,6 +112,11 @@ class Recipe(BaseModel, ABC, frozen=True):
             raise ValueError(
                 f"weight_decay: method {self.method!r} has none but got {self.weight_decay}; "
                 "set weight_decay=0 or method=weight-decay"
+            )
+        if self.lr == "auto" and self.scope == "matrix":
+            raise ValueError(
+                "lr: auto is for scope 'global' or 'layer' but got scope=matrix, where lr is an "
+                "angle; set lr=0.02"
             )
         if self.lr == "auto" and (not method.fixes or self.optimizer != "sgd"):
             raise ValueError(

@@ -22,6 +22,7 @@ from fixnorm.layers import is_capped, is_scaled
 from fixnorm.methods import METHODS
 from fixnorm.roles import audit
 from fixnorm.system.nearest import nearest
+from fixnorm.training.compiling import compiled
 from fixnorm.training.distributed import World
 from fixnorm.training.kinds.dense import DenseRecipe
 from fixnorm.training.recipe import Recipe
@@ -159,8 +160,12 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     model = _with_shared_norms(model, recipe, world).to(world.device)
     if recipe.channels_last:
         model = model.to(memory_format=torch.channels_last)
+    fixes = METHODS[recipe.method].fixes
     groups = fixnorm.param_groups(
-        model, scope=recipe.scope, method=recipe.method, weight_decay=recipe.weight_decay
+        model,
+        scope=recipe.scope if fixes else None,
+        method=recipe.method,
+        weight_decay=recipe.weight_decay,
     )
     optimizer = make_optimizer(recipe, groups)
     return Trainee(
@@ -168,7 +173,7 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
         model=model,
         forward=_wrapped(model, recipe, world),
         optimizer=optimizer,
-        handle=_attached(recipe, optimizer, data) if METHODS[recipe.method].fixes else None,
+        handle=_attached(recipe, optimizer, data) if fixes else None,
         scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         conv=[model.get_parameter(name) for name in conv_names],
         heads=tuple(task.heads(heads)),
@@ -197,6 +202,7 @@ def _converted(
             model,
             method=recipe.method if fixes else "wn-fc",
             alpha=recipe.alpha,
+            scope=recipe.scope if fixes else None,
             sample=sample,
             head=recipe.head,
         )
@@ -263,7 +269,7 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
 
 
 def _wrapped(model: nn.Module, recipe: Recipe, world: World) -> nn.Module:
-    forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]
+    forward = compiled(model) if recipe.compile else model
     if world.size > 1:
         devices = [world.device.index] if world.device.type == "cuda" else None
         forward = nn.parallel.DistributedDataParallel(forward, device_ids=devices)

@@ -24,15 +24,17 @@ from fixnorm.training.folder import RunFolder
 from fixnorm.training.kinds import Metric, metric_of
 from fixnorm.training.recipe import Recipe, changed, differences
 from fixnorm.training.result import RunEnd
+from fixnorm.tuning.comparison import Comparison
 from fixnorm.tuning.engine import Died, Refused, Unfinished
 from fixnorm.tuning.lengths import length_of
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import Strategy
 from fixnorm.tuning.study import Study
-from fixnorm.tuning.trial import Result, StudyRecord, Trial
+from fixnorm.tuning.trial import ANEW, Result, StudyRecord, Trial
 
 __all__ = [
+    "ComparedRuns",
     "RecipeSearch",
     "Runs",
     "TrialRuns",
@@ -222,6 +224,37 @@ class TrialRuns(Runs):
         return changes
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparedRuns(Runs):
+    """The runs of a search and of what its answer is compared with, for one engine."""
+
+    search: TrialRuns
+    anew: TrialRuns
+    """The same recipe, in the folder of the comparison."""
+    rival: TrialRuns
+
+    def of(self, trial: Trial) -> TrialRuns:
+        """Those that the trial is one of."""
+        if trial.round != ANEW:
+            return self.search
+        return self.anew if trial.weight_decay is None else self.rival
+
+    def recipe_of(self, trial: Trial) -> Recipe:
+        return self.of(trial).recipe_of(trial)
+
+    def arguments(self, trial: Trial) -> list[str]:
+        return self.of(trial).arguments(trial)
+
+    def folder_of(self, trial: Trial) -> Path:
+        return self.of(trial).folder_of(trial)
+
+    def log_of(self, trial: Trial) -> Path:
+        return self.of(trial).log_of(trial)
+
+    def modules(self) -> tuple[str, ...]:
+        return self.search.modules()
+
+
 def _ended(folder: Path) -> bool:
     """Whether a run has come to its end; one that somebody removed or changed has not."""
     try:
@@ -242,7 +275,7 @@ def _tuned(trial: Trial) -> dict[str, Any]:
 class RecipeSearch:
     """A strategy on a recipe, with the place where it is kept."""
 
-    strategy: Strategy
+    strategy: Strategy | Comparison
     runs: TrialRuns
     storage: Storage
     named: str | None = None

@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from fixnorm.system import brief
 from fixnorm.system.numbers import check_number
+from fixnorm.tuning.comparison import COMPARISON
 from fixnorm.tuning.plan import SearchSpace
 from fixnorm.tuning.plans import PLANS
 from fixnorm.tuning.strategies import PlanStrategy
@@ -65,7 +66,7 @@ _WORDS: Check = "a text", lambda v: isinstance(v, str)
 _PATH_PART, _LINE = _text(_SLUG, "a plain name"), _text(_NAME, "one line of text")
 
 _OF_SETTINGS = {
-    "method": _one_of("fixnorm", "bo-weight-decay"),
+    "method": _one_of("fixnorm", "bo-weight-decay", COMPARISON),
     "strategy": _PATH_PART,
     "metric": _LINE,
     "folder": _WORDS,

@@ -23,6 +23,7 @@ from optuna.trial import TrialState, create_trial
 from fixnorm.internals_of_others import optuna_id
 from fixnorm.system import brief, printable
 from fixnorm.system.lock import InUse, this_process
+from fixnorm.tuning.comparison import COMPARISON, Comparison
 from fixnorm.tuning.place import check_there
 from fixnorm.tuning.search import Ledger
 from fixnorm.tuning.storage import Storage
@@ -202,10 +203,13 @@ class Study(Ledger):
 
     def _add(self, trial: Trial, result: Result | None = None, **given: Any) -> None:
         given["user_attrs"] = {SLOT: told_slot(trial), **given.get("user_attrs", {})}
-        params = {name: getattr(trial, name) for name in self._distributions}
-        self.optuna.add_trial(
-            create_trial(params=params, distributions=self._distributions, **given)
-        )
+        params = {
+            name: value
+            for name in self._distributions
+            if (value := getattr(trial, name)) is not None
+        }
+        distributions = {name: self._distributions[name] for name in params}
+        self.optuna.add_trial(create_trial(params=params, distributions=distributions, **given))
         number = len(self.optuna.get_trials(deepcopy=False)) - 1
         placed = self._placed(replace(trial, number=number))
         self._note(placed if result is None else self._ended(placed, result))
@@ -285,6 +289,9 @@ def _read(study: optuna.Study, out: Path) -> StudyRecord:
     folder = out / f"{settings['method']}-{settings['strategy']}"
     trials = tuple(read_trial(found, folder) for found in study.get_trials(deepcopy=False))
     record = _record(study, folder, trials)
+    if record.method == COMPARISON:
+        Comparison.of(settings).check(record)
+        return record
     if record.method != "fixnorm":
         keys = {trial.key for trial in trials}
         if len(keys) < len(trials) or any(trial.weight_decay is None for trial in trials):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 __all__ = [
-    "AUTO", "POINTS", "Lr", "Result", "Round", "State", "StudyRecord", "Trial", "mean_of",
+    "ANEW", "AUTO", "POINTS", "Lr", "Result", "Round", "State", "StudyRecord", "Trial", "mean_of",
     "shown_lr", "ties_in_order",
 ]  # fmt: skip
 
@@ -29,7 +29,7 @@ class Round(str):
 
     kind: str
     """What it tunes, ``"lr"`` or ``"alpha"``; ``"trunk"`` is the training of the largest alpha that
-    the others branch from, ``"points"`` are those of a sampler."""
+    the others branch from, ``"points"`` are those of a sampler, ``"anew"`` compares."""
     number: int
     """Its place among the rounds of a plan, from 0."""
 
@@ -53,6 +53,8 @@ class Round(str):
 
 POINTS = Round("points")
 """The round of all points that a sampler chooses."""
+ANEW = Round("anew")
+"""The round of a comparison: an answer and its rival, trained anew."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fixnorm.tuning.comparison import Comparison
 from fixnorm.tuning.driver import Watcher
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy
@@ -63,6 +64,8 @@ class SearchView(LiveView):
     def __init__(self, search: Search, *, title: str, workers: int) -> None:
         super().__init__()
         self.search, self.workers = search, workers
+        self.comparison: Search | None = None
+        """What follows the search, once it has begun."""
         self._title = title
         self._progress: dict[Trial, float] = {}
         self._started: dict[str, float] = {}
@@ -112,20 +115,27 @@ class SearchView(LiveView):
             parts.append(rounds_table(self.search, self._progress))
         else:
             parts.append(_points_table(record.trials, self._progress))
+        if self.comparison is not None:
+            parts.append(sides_table(self.comparison, self._progress))
         return Group(*parts, self._line(record))
 
     def _line(self, record: StudyRecord) -> RenderableType:
-        best, most = record.answer(), self.search.strategy.cost
+        best = record.answer()
         running = sum(
             trial.fraction * (done - self._begun.get(trial.key, 0.0))
             for trial, done in list(self._progress.items())
         )
+        spent, most, left = record.cost, self.search.strategy.cost, self._left(record, running)
+        if self.comparison is not None:  # the search is over
+            spent, most, left = (
+                self.comparison.ledger.record().cost, self.comparison.strategy.cost, ""
+            )  # fmt: skip
         line = Table.grid(padding=(0, 2))
         line.add_row(
-            ProgressBar(total=most, completed=record.cost + running, width=24),
-            f"{record.cost + running:.1f} of at most {most:g} T_max",
+            ProgressBar(total=most, completed=spent + running, width=24),
+            f"{spent + running:.1f} of at most {most:g} T_max",
             f"best {found(best)}" if best is not None else "",
-            self._left(record, running),
+            left,
         )
         return line
 
@@ -181,6 +191,20 @@ def rounds_table(search: Search, progress: dict[Trial, float] | None = None) -> 
         length = f"{slots[0].fraction:g} T_max, {fixed}"
         table.add_row(Text(round_, style="bold"), Text(tunes, style="dim"), *names)
         table.add_row(Text(length, style="dim", no_wrap=True), "", *values)
+    return table
+
+
+def sides_table(comparison: Search, progress: dict[Trial, float]) -> Table:
+    """A comparison: a row for each side, a value for each seed."""
+    running = {trial.key: done for trial, done in progress.items()}
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    strategy, known = comparison.strategy, comparison.ledger.trials
+    assert isinstance(strategy, Comparison)
+    table.add_row(Text("trained anew", style="bold"), Text("fresh seeds", style="dim"))
+    for name, side in zip(("FixNorm", "weight decay"), strategy.sides, strict=True):
+        keys = [trial.key for trial in strategy.trials if trial.index == side.index]
+        cells = [_cell([known[key]] if key in known else [], running) for key in keys]
+        table.add_row(name, Text(side.numbers(), style="dim"), *cells)
     return table
 
 

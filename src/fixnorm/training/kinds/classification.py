@@ -13,7 +13,7 @@ from fixnorm.training.recipe import EpochRecipe
 
 __all__ = ["ClassificationRecipe", "DataName"]
 
-DataName = Literal["digits", "imagefolder", "cifar10", "fashion-mnist"]
+DataName = Literal["digits", "few-digits", "imagefolder", "cifar10", "fashion-mnist"]
 
 
 class ClassificationRecipe(ClassificationFields, EpochRecipe, frozen=True):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fixnorm.data import Data, Progress, count_training_images, open_data
+from fixnorm.data.errors import EMBEDDED
 from fixnorm.models import create
 from fixnorm.training.distributed import World
 from fixnorm.training.kinds import METRICS
@@ -31,7 +32,8 @@ from fixnorm.training.tasks.task import (
 __all__ = ["Classification"]
 
 _SETS: dict[DataName, tuple[int, int]] = {
-    "digits": (1_437, 10),
+    "digits": (1_442, 10),
+    "few-digits": (200, 10),
     "imagefolder": (1_281_167, 1000),
     "cifar10": (50_000, 10),
     "fashion-mnist": (60_000, 10),
@@ -71,7 +73,7 @@ class _Estimates(Estimates[ClassificationRecipe]):
         if recipe.classes is not None or recipe.train_per_class is not None:
             per_class = images // all_classes
             images = classes * min(recipe.train_per_class or per_class, per_class)
-        channels = 1 if recipe.data in ("digits", "fashion-mnist") else 3
+        channels = 1 if recipe.data in (*EMBEDDED, "fashion-mnist") else 3
         return Expected(images, classes, (channels, recipe.image_size, recipe.image_size))
 
     def example(self, images: int, device: torch.device) -> Part:

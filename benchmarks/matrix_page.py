@@ -1,0 +1,168 @@
+"""What the trainings of ``matrix_scope.py`` say, as the tables of docs/beyond-cnns.md.
+
+    python benchmarks/matrix_page.py      print them
+
+``results_page.py`` puts them into the page. A side that is not there yet is left out of the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from fixnorm.report.statistics import mean_of, paired
+from fixnorm.report.tables import TextTable
+from matrix_settings import JUDGED, WIDTHS, Setting
+
+STORED = Path(__file__).parents[1] / "results" / "matrix_scope.jsonl"
+SIDES = {
+    "adamw": "AdamW + weight decay",
+    "muon": "Muon + weight decay",
+    "global": "FixNorm, one joint norm (AdamW)",
+    "matrix": "FixNorm, scope `matrix` (AdamW)",
+    "matrix-muon": "FixNorm, scope `matrix` (Muon)",
+}
+_DECAYING = ("adamw", "muon")
+_SEEDS = 3
+Row = dict[str, Any]
+
+
+def read(path: Path = STORED) -> list[Row]:
+    """All trainings."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def of(rows: Sequence[Row], setting: str, side: str) -> list[Row]:
+    """Those of a side."""
+    return [row for row in rows if (row["setting"], row["side"]) == (setting, side)]
+
+
+def finals(rows: Sequence[Row], setting: str, side: str) -> list[Row]:
+    """The winner's trainings with fresh seeds, once all of them are there."""
+    found = sorted((r for r in of(rows, setting, side) if r["seed"]), key=lambda r: r["seed"])
+    return found if len(found) == _SEEDS else []
+
+
+def scores(found: Sequence[Row]) -> list[float]:
+    """Higher is better; a training that diverged has none, and counts as guessing."""
+    return [row["score"] if row["score"] is not None else -math.log(97) for row in found]
+
+
+def numbers(row: Row) -> str:
+    """The setting of a training."""
+    other = "wd" if row["side"] in _DECAYING else "α"
+    tied = row["setting"] == "gpt-tied" and row["side"] not in _DECAYING
+    cap = "" if tied else f", {other} {row['other']:g}"
+    return f"lr {row['lr']:g}, start ×{row['radius']:g}{cap}"
+
+
+def judgement(rows: Sequence[Row]) -> str:
+    """Every side of every setting: what its search chose, and its winner with fresh seeds."""
+    lines = []
+    for setting in JUDGED:
+        reference = scores(finals(rows, setting.name, "adamw"))
+        for side, title in SIDES.items():
+            found = finals(rows, setting.name, side)
+            if not found or not reference:
+                continue
+            digits, sign = (3, -1) if setting.is_text else (2, 1)
+            mean = mean_of([sign * score for score in scores(found)])
+            difference = (
+                "" if side == "adamw" else paired(scores(found), reference).interval(digits)
+            )
+            unit = " nats" if setting.is_text else " %"
+            cells = (f"`{setting.name}`", title, numbers(found[0]), mean.spread(digits) + unit)
+            lines.append((*cells, difference))
+    columns = (
+        "task",
+        "training",
+        "what 8 trainings chose",
+        "3 fresh seeds",
+        "better than AdamW by",
+    )
+    return TextTable("", columns, tuple(lines), words=3).markdown(title=False)
+
+
+def radii(rows: Sequence[Row]) -> str:
+    """The best of the search with each radius of the start: one seed."""
+    lines = []
+    for setting in JUDGED:
+        for side in ("adamw", "matrix"):
+            searched = [r for r in of(rows, setting.name, side) if not r["seed"]]
+            if not finals(rows, setting.name, side):
+                continue
+            cells = []
+            for radius in (1, 3, 6, 12):
+                known = [r for r in searched if r["radius"] == radius and r["score"] is not None]
+                best = max((r["score"] for r in known), default=None)
+                digits = 3 if setting.is_text else 2
+                cells.append("" if best is None else f"{abs(best):.{digits}f} ({len(known)})")
+            lines.append((f"`{setting.name}`", SIDES[side], *cells))
+    columns = ("task", "training", "×1", "×3", "×6", "×12")
+    return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
+
+
+def transfer(rows: Sequence[Row]) -> str:
+    """The loss of the first width's lr at the others, beside the best of three there."""
+    lines = []
+    for setting in WIDTHS[1:]:
+        for side in ("adamw", "matrix"):
+            line = _transferred(rows, setting, side)
+            if line is not None:
+                lines.append(line)
+    columns = ("width", "training", "lr of width 32", "its loss", "best of 3 here", "lost (%)")
+    return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
+
+
+def _transferred(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str, ...] | None:
+    first = finals(rows, WIDTHS[0].name, side)
+    found = of(rows, setting.name, side)
+    by_lr: dict[float, list[float]] = {}
+    whole = [s for s in {r["seed"] for r in found} if sum(r["seed"] == s for r in found) == 3]
+    for row in (row for row in found if row["seed"] in whole):
+        by_lr.setdefault(row["lr"], []).append(-(row["score"] or -math.log(97)))
+    if not first or len(by_lr) < 3 or first[0]["lr"] not in by_lr:
+        return None
+    means = {lr: fmean(losses) for lr, losses in by_lr.items()}
+    moved, best = means[first[0]["lr"]], min(means.values())
+    at = min(means, key=lambda lr: means[lr])
+    seeds = len(by_lr[at])
+    return (
+        f"{setting.width} ({seeds} seed{'s' * (seeds > 1)})",
+        SIDES[side],
+        f"{first[0]['lr']:g}",
+        f"{moved:.3f}",
+        f"{best:.3f} (lr {at:g})",
+        f"{100 * (moved / best - 1):.1f}",
+    )
+
+
+def cost(rows: Sequence[Row]) -> str:
+    """How much was trained, and on what."""
+    versions = ", ".join(sorted({row["versions"] for row in rows}))
+    minutes = sum(row["seconds"] for row in rows) / 60
+    each = median(row["seconds"] for row in rows)
+    return (
+        f"{len(rows)} trainings of {each:.0f} seconds of one core (median), {minutes:.0f} minutes "
+        f"in all; {versions}.\n"
+    )
+
+
+def blocks() -> dict[str, str]:
+    """What results_page.py fills in, by the name of the block."""
+    rows = read()
+    return {
+        "matrix-judgement": judgement(rows),
+        "matrix-radii": radii(rows),
+        "matrix-transfer": transfer(rows),
+        "matrix-cost": cost(rows),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in blocks().items():
+        print(f"{name}\n\n{text}")
