@@ -81,8 +81,7 @@ def _live(
     slow_disk: float,
 ) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in a shell's background it is
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, as this one is under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     os.setsid()
     os.environ.update(env)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -1,8 +1,7 @@
 """Commands as processes: terminals that are not there, limits, signals at any moment.
 
 Most are forked from this process, in which everything is loaded; a few are started anew, where
-loading is what is tested. They hear signals also where the tests themselves do not: under nohup,
-or in the background of a shell.
+loading is what is tested.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def _become(
             stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding=encoding)  # noqa: SIM115
             setattr(sys, name, stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     sys.argv = ["fixnorm", *arguments]
     prepare()
     cli.main()
@@ -285,13 +284,7 @@ def test_what_libraries_make_of_ctrl_c_is_ctrl_c(
     assert application._was_interrupted(typer.Abort())
 
 
-def started(
-    *arguments: str, prepare: Prepare = lambda: None, **options: Any
-) -> subprocess.Popen[str]:
-    def hear() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        prepare()
-
+def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "fixnorm", *arguments],
         stdin=subprocess.DEVNULL,
@@ -299,7 +292,6 @@ def started(
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        preexec_fn=hear,
         **options,
     )
 
@@ -318,7 +310,7 @@ def test_ctrl_c_while_torch_is_loaded() -> None:
 
 
 def test_no_room_to_load_torch(tmp_path: Path) -> None:
-    process = started("audit", "resnet8", prepare=limited(resource.RLIMIT_AS, 1_000_000_000))
+    process = started("audit", "resnet8", preexec_fn=limited(resource.RLIMIT_AS, 1_000_000_000))
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2, said
     assert said.startswith("fixnorm: not enough memory to load the command (")
