@@ -21,13 +21,14 @@ from matrix_settings import JUDGED, WIDTHS, Setting
 STORED = Path(__file__).parents[1] / "results" / "matrix_scope.jsonl"
 SIDES = {
     "adamw": "AdamW + weight decay",
+    "adamw-tables": "the same, ten times the lr for embeddings",
     "muon": "Muon + weight decay",
     "global": "FixNorm, one joint norm (AdamW)",
     "matrix": "FixNorm, scope `matrix` (AdamW)",
     "matrix-own": 'the same, `length="own"`',
     "matrix-muon": "FixNorm, scope `matrix` (Muon)",
 }
-_DECAYING = ("adamw", "muon")
+_DECAYING = ("adamw", "adamw-tables", "muon")
 _SEEDS = 3
 Row = dict[str, Any]
 
@@ -111,7 +112,7 @@ def transfer(rows: Sequence[Row]) -> str:
     """The loss of the first width's lr at the others, beside the best of three there."""
     lines = []
     for setting in WIDTHS[1:]:
-        for side in ("adamw", "matrix"):
+        for side in ("adamw", "matrix", "matrix-own"):
             line = _transferred(rows, setting, side)
             if line is not None:
                 lines.append(line)
