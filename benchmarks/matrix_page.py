@@ -21,13 +21,14 @@ from matrix_settings import JUDGED, WIDTHS, Setting
 STORED = Path(__file__).parents[1] / "results" / "matrix_scope.jsonl"
 SIDES = {
     "adamw": "AdamW + weight decay",
+    "adamw-tables": "AdamW + weight decay, ten times the lr for embeddings",
     "muon": "Muon + weight decay",
     "global": "FixNorm, one joint norm (AdamW)",
     "matrix": "FixNorm, scope `matrix` (AdamW)",
-    "matrix-own": 'the same, `length="own"`',
+    "matrix-own": 'scope `matrix`, `length="own"` (AdamW)',
     "matrix-muon": "FixNorm, scope `matrix` (Muon)",
 }
-_DECAYING = ("adamw", "muon")
+_DECAYING = ("adamw", "adamw-tables", "muon")
 _SEEDS = 3
 Row = dict[str, Any]
 
@@ -88,6 +89,20 @@ def judgement(rows: Sequence[Row]) -> str:
     return TextTable("", columns, tuple(lines), words=3).markdown(title=False)
 
 
+def control(rows: Sequence[Row]) -> str:
+    """Scope matrix beside AdamW whose embeddings have the larger lr that it gives to them."""
+    lines = []
+    for setting in JUDGED:
+        theirs = scores(finals(rows, setting.name, "adamw-tables"))
+        for side in ("matrix", "matrix-own"):
+            ours = scores(finals(rows, setting.name, side))
+            if ours and theirs:
+                cells = (f"`{setting.name}`", SIDES[side], paired(ours, theirs).interval(3))
+                lines.append(cells)
+    columns = ("task", "training", "better than AdamW with faster embeddings by (nats)")
+    return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
+
+
 def radii(rows: Sequence[Row]) -> str:
     """The best of the search with each radius of the start: one seed."""
     lines = []
@@ -111,7 +126,7 @@ def transfer(rows: Sequence[Row]) -> str:
     """The loss of the first width's lr at the others, beside the best of three there."""
     lines = []
     for setting in WIDTHS[1:]:
-        for side in ("adamw", "matrix"):
+        for side in ("adamw", "matrix", "matrix-own"):
             line = _transferred(rows, setting, side)
             if line is not None:
                 lines.append(line)
@@ -158,6 +173,7 @@ def blocks() -> dict[str, str]:
     rows = read()
     return {
         "matrix-judgement": judgement(rows),
+        "matrix-control": control(rows),
         "matrix-radii": radii(rows),
         "matrix-transfer": transfer(rows),
         "matrix-cost": cost(rows),

@@ -37,6 +37,8 @@ from matrix_settings import JUDGED, WIDTHS, Setting
 SEEDS = (1, 2, 3)
 WARMUP = 0.1
 """Share of the steps."""
+FACTOR = "factor"
+"""Key of a group with an lr of its own: what multiplies the one of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,12 +54,15 @@ class Side:
     @property
     def decays(self) -> bool:
         """Whether the other number is a weight decay."""
-        return self.name in ("adamw", "muon")
+        return self.name in ("adamw", "adamw-tables", "muon")
 
 
 ANGLES = (0.007, 0.02, 0.06)
 CAPS = (2.0, 0.5)
 ADAMW = Side(name="adamw")
+TABLES = Side(name="adamw-tables")
+"""A control: AdamW with ten times the lr for embeddings, as relative steps leave them a larger one
+than is good for matrices."""
 MATRIX = Side(name="matrix", image_lrs=ANGLES, text_lrs=ANGLES, others=CAPS)
 SIDES = (ADAMW, MATRIX, Side(name="muon"), Side(name="global", others=CAPS))
 MATRIX_MUON = replace(MATRIX, name="matrix-muon")
@@ -107,6 +112,13 @@ def optimizers(
         groups = fixnorm.param_groups(model, method="weight-decay", weight_decay=point.other)
         if side.name == "adamw":
             return [adam(groups)]
+        if side == TABLES:
+            tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+            apart = {id(p) for p in tables}
+            for group in groups:
+                group["params"] = [p for p in group["params"] if id(p) not in apart]
+            faster = {"params": tables, "weight_decay": point.other, FACTOR: 10.0}
+            return [adam([*groups, faster])]
         hidden = [p for p in weights_of(model)[:-1] if p.ndim == 2]
         mine = {id(p) for p in hidden}
         for group in groups:
@@ -159,7 +171,7 @@ def trained(setting: Setting, side: Side, point: Point, data: Path) -> dict[str,
             model.train()
         for optimizer in made:
             for group in optimizer.param_groups:
-                group["lr"] = point.lr * schedule(step, total)
+                group["lr"] = point.lr * group.get(FACTOR, 1.0) * schedule(step, total)
             optimizer.zero_grad()
         objective = matrix_settings.loss_of(setting, model(x), y)
         objective.backward()
@@ -294,17 +306,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--settings", nargs="+", default=[setting.name for setting in JUDGED])
-    parser.add_argument("--sides", nargs="+", default=[side.name for side in (*SIDES, OWN)])
+    parser.add_argument("--sides", nargs="+", default=[side.name for side in (*SIDES, OWN, TABLES)])
     options = parser.parse_args()
     ledger = Ledger(options.out, options.data)
-    known = {side.name: side for side in (*SIDES, OWN, MATRIX_MUON)}
+    known = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON)}
     if options.phase == "transfer":
-        transfer(ledger, (ADAMW, MATRIX))
+        transfer(ledger, (ADAMW, MATRIX, OWN))
         return
     for setting in JUDGED:
         for name in options.sides if setting.name in options.settings else ():
             if "muon" in name and setting.net.startswith("resnet"):
                 continue  # torch's is for matrices, and here are none but the head
+            if name == TABLES.name and not setting.is_text:
+                continue
             judge(ledger, setting, known[name])
 
 

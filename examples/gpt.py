@@ -50,10 +50,8 @@ def main() -> None:
     codes = torch.tensor([known.index(c) for c in text])
     model = GPT(len(known))
 
-    report = fixnorm.convert(  # new
-        model, alpha=2.0, scope="matrix", radius="fan_in", sample=codes[: 4 * CONTEXT].view(4, -1)
-    )
-    print(report)
+    sample = codes[: 4 * CONTEXT].view(4, -1)
+    print(fixnorm.convert(model, alpha=2.0, scope="matrix", sample=sample))  # new
     optimizer = torch.optim.AdamW(fixnorm.param_groups(model, length="own"), lr=LR)  # new
     handle = fixnorm.attach(optimizer)  # new
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, STEPS, pct_start=0.1)

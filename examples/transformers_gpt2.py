@@ -3,7 +3,8 @@
     python examples/transformers_gpt2.py
 
 GPT-2's head is tied to its embedding, so it stays the optimizer's, without a cap; ``convert`` says
-so. ``learning_rate`` is the largest angle of a step. What the trainer logs has the angles.
+so. Its start is a small one: ``radius`` makes it four times as large. ``learning_rate`` is the
+largest angle of a step. What the trainer logs has the angles.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main(folder: Path) -> None:
     model = GPT2LMHeadModel(config)
 
     sample = {"input_ids": torch.stack([example["input_ids"] for example in examples[:4]])}
-    print(fixnorm.convert(model, scope="matrix", radius="fan_in", sample=sample))  # new
+    print(fixnorm.convert(model, scope="matrix", radius=4.0, sample=sample))  # new
     args = TrainingArguments(
         output_dir=str(folder),
         learning_rate=LR,  # an angle; AdamW, without weight decay

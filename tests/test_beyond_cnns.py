@@ -247,7 +247,7 @@ def test_sides_share_start_and_batches(scopes: Any) -> None:
     draws = [[x for x, _ in batches(setting, Path(), seed)] for seed in (1, 1, 2)]
     assert all(torch.equal(a, b) for a, b in zip(draws[0], draws[1], strict=True))
     assert not torch.equal(draws[0][0], draws[2][0])
-    for side in (*scopes.SIDES, scopes.OWN, scopes.MATRIX_MUON):
+    for side in (*scopes.SIDES, scopes.OWN, scopes.TABLES, scopes.MATRIX_MUON):
         torch.manual_seed(1)
         model = network(setting)
         point = scopes.Point(lr=0.01, radius=1.0, other=1.0)
