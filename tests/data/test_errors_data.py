@@ -39,7 +39,7 @@ def test_wrong_roots(tmp_path: Path) -> None:
 def test_wrong_names() -> None:
     with pytest.raises(DataError, match=r"'cifar-10': did you mean cifar10\?"):
         _open(None, "cifar-10")
-    with pytest.raises(DataError, match="'xyz': take one of digits, imagefolder, cifar10, fash"):
+    with pytest.raises(DataError, match="'xyz': take one of digits, few-digits, imagefolder"):
         _open(None, "xyz")
 
 

@@ -72,7 +72,12 @@ def test_lr_auto_is_not_for_dense_tasks(
     view, recipe = Told(), segmenter(lr=lr, iterations=1, eval_every=1)
     quiet = RunOptions(tensorboard=False)
     train(recipe, data=sets["segmentation"], out=tmp_path / "run", options=quiet, view=view)
-    assert any(word.startswith("warning: lr auto: on the small") for word in view.words) is warns
+    assert (
+        any(
+            word.startswith("warning: lr auto: it was judged on classifiers") for word in view.words
+        )
+        is warns
+    )
 
 
 def by_method(recipe: Recipe, method: MethodName) -> Recipe:
