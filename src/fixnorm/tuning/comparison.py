@@ -22,8 +22,8 @@ __all__ = ["COMPARISON", "Comparison", "ThenCompared"]
 
 COMPARISON = "comparison"
 """The method of a study that compares."""
-SEEDS = 4
-"""Pairs of trainings: two waves on two cores."""
+SEEDS = 3
+"""Pairs of trainings."""
 
 
 @dataclass(frozen=True, kw_only=True)
