@@ -302,7 +302,7 @@ def dense(results: Results, settings: Sequence[str]) -> str:
 
     The last row has them together with the judged classifiers, each setting once.
     """
-    rows = []
+    rows: list[tuple[str, ...]] = []
     classifiers = judged(results, settings).values()
     means = [[one.mean(side) for one in classifiers] for side in (CHOSEN, TUNED)]
     for task, metric in (("cityscapes-small", "miou"), ("coco-small", "ap")):

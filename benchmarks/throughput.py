@@ -1,6 +1,7 @@
 """What the training loop costs: images/s, the data path's share of a step, memory over epochs.
 
     python benchmarks/throughput.py --data CIFAR10        # or FIXNORM_DATA=DIR with DIR/cifar10
+    python benchmarks/throughput.py --layouts             # channels-last, compile: layouts.py
 
 One process, one thread, the recipe ``cifar10-small``. Our loop (FixNorm, all figures, checkpoints
 by the clock) is alternated with the plainest one: SGD with weight decay on the same model, batches
@@ -30,15 +31,13 @@ from fixnorm.data import Batch, Data, open_data
 from fixnorm.models import create
 from fixnorm.system.interrupt import Interrupt
 from fixnorm.training import ClassificationRecipe, RunOptions, changed, train
-from fixnorm.training.distributed import World
 from fixnorm.training.folder import RunFolder
 from fixnorm.training.loop import Run
 from fixnorm.training.setup import build
 from fixnorm.training.tasks import Metric
 from fixnorm.training.view import View
+from layouts import ALONE, SMALL, compare_layouts
 from timing import alternate, ratio, report
-
-ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 
 def endless(data: Data, recipe: ClassificationRecipe) -> Iterator[Batch]:
@@ -157,11 +156,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--layouts",
+        nargs="*",
+        metavar="RECIPE",
+        help="compare memory layouts [default: small ones]",
+    )
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.layouts is not None:
+        print(f"torch {torch.__version__}, {options.threads} thread(s), fp32")
+        compare_layouts(options.layouts or SMALL, steps=options.steps, rounds=options.rounds)
+        return
     if options.data is None and "FIXNORM_DATA" not in os.environ:
         sys.exit("give --data, the folder of CIFAR-10, or set FIXNORM_DATA")
     folder = options.data or Path(os.environ["FIXNORM_DATA"]) / "cifar10"
-    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     recipe = recipes.get("cifar10-small")
     assert isinstance(recipe, ClassificationRecipe)

@@ -23,7 +23,10 @@ def test_audit_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "audit", "resnet8")
     assert code == 0
     assert "fc.weight" in out
-    assert out.splitlines()[-1] == "29 parameters: 9 fixed, 1 head, 19 free"
+    assert out.splitlines()[-2:] == [
+        "29 parameters: 9 fixed, 1 head, 19 free",
+        "scope: global, as most weights are scale-free",
+    ]
 
 
 def test_audit_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,12 @@ TABLE = [
         "attach to an optimizer that skips Optimizer.__init__",
         at("torch.optim:Optimizer._patch_step_function"),
     ),
+    Private(
+        "torch",
+        "_new_shared",
+        "batches that loader processes hand over without a copy",
+        lambda: internals.new_shared(2, 3).is_shared() or 1 / 0,
+    ),
     Private("torch", "_version", "whether a step wrote to a weight", at("torch:Tensor._version")),
     Private(
         "torch",

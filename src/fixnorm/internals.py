@@ -11,6 +11,7 @@ Nothing but torch is imported with this file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,13 @@ def call_step_hooks(optimizer: Optimizer) -> None:
 def version_of(tensor: Tensor) -> int:
     """How often the tensor was written to in place; known on the host."""
     return tensor._version
+
+
+def new_shared(*shape: int) -> Tensor:
+    """An unwritten float32 tensor in memory that other processes can be handed without a copy."""
+    storage = torch.UntypedStorage._new_shared(4 * math.prod(shape))
+    tensor: Tensor = torch.empty(0).set_(storage, 0, shape)  # type: ignore[call-overload]
+    return tensor
 
 
 # Modules and their states

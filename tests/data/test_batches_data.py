@@ -143,6 +143,26 @@ def test_any_number_of_workers_gives_the_same_bits(make_folder: MakeFolder, poli
         _same(batches, expected)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_either_memory_layout_has_the_same_bits(make_folder: MakeFolder, workers: int) -> None:
+    root = make_folder(size=(12, 17))
+    options: dict[str, Any] = {"in_memory": False, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
+    plain, last = (
+        _open(root, **STRONG, **options, channels_last=wanted, workers=workers)
+        for wanted in (False, True)
+    )
+    _same(plain.val.eval_batches(batch_size=4), last.val.eval_batches(batch_size=4))
+    contiguous, channels_last = (
+        next(d.train.batches(epoch=0, batch_size=5)) for d in (plain, last)
+    )
+    _same([contiguous], [channels_last])
+    assert contiguous.images.is_contiguous()
+    assert channels_last.images.stride() == (300, 1, 30, 3)
+    assert contiguous.images.is_shared() == channels_last.images.is_shared() == bool(workers)
+    plain.close()
+    last.close()
+
+
 @pytest.mark.parametrize("in_memory", LOADERS)
 @pytest.mark.parametrize("world_size", [2, 3])
 @pytest.mark.parametrize("options", [{"train_crop": "pad"}, STRONG], ids=["pad", "resized"])

@@ -81,6 +81,7 @@ def _live(
     slow_disk: float,
 ) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     os.setsid()
     os.environ.update(env)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -335,7 +335,11 @@ def test_replays_leave_no_process_behind(tmp_path: Path, number: signal.Signals)
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    said, _ = process.communicate(timeout=PATIENCE)  # its end is that of the last who holds it
+    try:
+        said, _ = process.communicate(timeout=PATIENCE)  # its end is that of the last who holds it
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert process.returncode in (130, -number), said
     assert "Traceback" not in said
     assert number == signal.SIGKILL or said == "fixnorm: interrupted\n"

@@ -22,6 +22,7 @@ OF_THE_METHOD = {"method", "lr", "alpha", "weight_decay"}
 def test_small_names() -> None:
     assert recipes.groups()["small"] == (
         "digits",
+        "few-digits",
         "cifar10-small",
         "cifar10-quick",
         "cifar10-resnet20",

@@ -128,7 +128,7 @@ def test_the_memory_layout_changes_nothing_but_rounding(
 
 @pytest.mark.slow
 def test_compiled_training_gives_the_same(tmp_path: Path) -> None:
-    recipe = small(lr=0.1, epochs=2)
+    recipe = small(lr=0.1, epochs=2, drop=0.3)  # drawn by torch itself, as without it
     graphs = torch._dynamo.utils.counters["stats"]
     before = graphs["unique_graphs"]
     results = {}

@@ -144,8 +144,11 @@ def _cut(source: Source, settings: DataSettings, where: str) -> Source:
 
 
 def _first_of_each_class(images: Images, *, classes: int, per_class: int | None) -> Images:
-    chosen = [np.flatnonzero(images.labels == label)[:per_class] for label in range(classes)]
-    keep = np.sort(np.concatenate(chosen))
+    order = np.argsort(images.labels, kind="stable")
+    labels = images.labels[order]
+    within = np.arange(len(labels)) - np.searchsorted(labels, labels)  # which of its class it is
+    most = len(labels) if per_class is None else per_class
+    keep = np.sort(order[(labels < classes) & (within < most)])
     return images if len(keep) == len(images.labels) else images.subset(keep)
 
 
@@ -250,4 +253,6 @@ class ClassReader:
 
     def collate(self, samples: list[ClassSample]) -> Batch:
         pixels, labels = zip(*samples, strict=True)
-        return Batch(self._normalize(torch.stack(pixels)), torch.tensor(labels))
+        last = self._settings.channels_last
+        images = self._normalize.stacked(pixels, channels_last=last)
+        return Batch(images, torch.tensor(labels))

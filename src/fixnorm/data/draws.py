@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import get_worker_info
 
 _ORDER, _AUGMENT = 0, 1  # two streams an epoch, so that neither moves the other
 
@@ -54,16 +55,22 @@ def uniforms_of(index: int, width: int, *, seed: int, epoch: int) -> NDArray[np.
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators that transforms draw from; afterwards they are as before."""
+    """Seed the global generators that transforms draw from; afterwards they are as before.
+
+    In a loader process nobody else draws from them: there they stay as they are, which is quicker.
+    """
     # not torch.manual_seed: it also seeds the user's CUDA generators, which nothing here restores
     generator = torch.default_generator
-    before = random.getstate(), np.random.get_state(), generator.get_state()
+    before = None
+    if get_worker_info() is None:
+        before = random.getstate(), np.random.get_state(), generator.get_state()
     random.seed(seed)
     np.random.seed(seed)
     generator.manual_seed(seed)
     try:
         yield
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        generator.set_state(before[2])
+        if before is not None:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            generator.set_state(before[2])

@@ -3,7 +3,7 @@ and the tensors that a model sees."""
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from torch.utils.data import get_worker_info
 
 from fixnorm.data.errors import BrokenImageError, DataError, broken
 from fixnorm.data.settings import ClassificationFields, SegmentationFields
+from fixnorm.internals import new_shared
 from fixnorm.system import open_regular, read_regular
 
 T = TypeVar("T")
 _MOST = 2**31
 """Bytes of an image's file."""
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+_PART = 2**22
 _CHUNK = 64  # images a task: small ones decode in less time than a task costs
 
 
@@ -103,6 +106,12 @@ def _indices(image: Image.Image) -> NDArray[np.uint8]:
 # -- many files ------------------------------------------------------------------------------------
 
 
+def joined(paths: Iterable[str | Path]) -> NDArray[np.uint8]:
+    """The names one after another, each ended by a NUL, which no name can hold."""
+    names = "".join(f"{os.fspath(path)}\0" for path in paths)
+    return np.frombuffer(os.fsencode(names), dtype=np.uint8)
+
+
 class PathTable:
     """File names in one buffer.
 
@@ -110,10 +119,14 @@ class PathTable:
     reading an object changes its reference count; a buffer stays shared.
     """
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
-        encoded = [os.fsencode(path) for path in paths]
-        self._ends = np.cumsum([0, *map(len, encoded)])
-        self._buffer = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    def __init__(self, paths: Iterable[str | Path] | NDArray[np.uint8], *, base: str = "") -> None:
+        """`paths`: also as :func:`joined` makes them; `base`: the folder that they are below."""
+        self._names = paths if isinstance(paths, np.ndarray) else joined(paths)
+        self._base = base
+        # a comparison for each byte: in parts, so that it takes little memory
+        parts = range(0, len(self._names), _PART)
+        ends = [np.flatnonzero(self._names[at : at + _PART] == 0) + at for at in parts]
+        self._ends = np.concatenate([np.array([-1]), *ends])
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -121,12 +134,15 @@ class PathTable:
     def __getitem__(self, index: int) -> Path:
         if not 0 <= index < len(self):
             raise IndexError(f"path {index} of {len(self)}")
-        begin, end = self._ends[index], self._ends[index + 1]
-        return Path(os.fsdecode(self._buffer[begin:end].tobytes()))
+        begin, end = self._ends[index] + 1, self._ends[index + 1]
+        return Path(self._base, os.fsdecode(self._names[begin:end].tobytes()))
 
     def subset(self, keep: NDArray[np.int64]) -> "PathTable":
         """The names at these positions."""
-        return PathTable([self[int(i)] for i in keep])
+        names = self._names.data
+        begins, ends = (self._ends[keep] + 1).tolist(), (self._ends[keep + 1] + 1).tolist()
+        kept = b"".join(names[begin:end] for begin, end in zip(begins, ends, strict=True))
+        return PathTable(np.frombuffer(kept, dtype=np.uint8), base=self._base)
 
 
 def each_chunk(
@@ -256,3 +272,24 @@ class Normalize:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         return pixels.float().div_(255).sub_(self._mean).div_(self._std)
+
+    def stacked(self, images: Sequence[torch.Tensor], *, channels_last: bool) -> torch.Tensor:
+        """The same numbers of the stacked images, in either memory layout.
+
+        Image by image, since one fits into the processor's cache and a batch does not. A loader
+        process writes them where the trainer will read them.
+        """
+        channels, height, width = images[0].shape
+        channels_last = channels_last and channels > 1  # torch takes one channel for either
+        shape = (height, width * channels) if channels_last else (channels, height, width)
+        new = torch.empty if get_worker_info() is None else new_shared
+        batch = new(len(images), *shape)
+        mean, std = self._mean[0], self._std[0]
+        if channels_last:  # pixel by pixel, as `to_pixels` has them
+            mean, std = mean.view(-1).repeat(width), std.view(-1).repeat(width)
+            images = [image.permute(1, 2, 0).reshape(shape) for image in images]
+        for one, image in zip(batch, images, strict=True):
+            one.copy_(image).div_(255).sub_(mean).div_(std)
+        if channels_last:
+            batch = batch.view(len(images), height, width, channels).permute(0, 3, 1, 2)
+        return batch

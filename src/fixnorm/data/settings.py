@@ -69,6 +69,9 @@ class ClassificationFields:
 class DataSettings(ClassificationFields, Loading):
     """All that `open_data` asks for."""
 
+    channels_last: bool = False
+    """The memory layout of batches that are streamed; their numbers are the same."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, kind in (

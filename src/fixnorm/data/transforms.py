@@ -162,10 +162,10 @@ def completed(
 
 
 def _augmented(image: Image.Image, seed: int, settings: DataSettings) -> Image.Image:
-    mode = image.mode
+    if image.mode != "RGB":  # the policies' colour operations and fill values are made for it
+        return _augmented(image.convert("RGB"), seed, settings).convert(image.mode)
     with seeded(seed):
-        # the policies' colour operations and fill values are made for RGB
-        return _image(policy(settings)(image.convert("RGB"))).convert(mode)
+        return _image(policy(settings)(image))
 
 
 @functools.lru_cache(maxsize=8)

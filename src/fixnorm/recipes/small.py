@@ -44,8 +44,8 @@ def few_digits(method: MethodName = "fixnorm") -> ClassificationRecipe:
         epochs=80,
         warmup_epochs=4,
         batch_size=50,
-        eval_every=8,
-        mcbr_every=4,
+        eval_every=10,
+        mcbr_every=10,
     )
     return by_method(recipe, method, Baseline(lr=0.04, weight_decay=5e-4))
 

@@ -19,6 +19,7 @@ from fixnorm.system.interrupt import Interrupt, Interrupted
 from fixnorm.system.machine import memory_for
 from fixnorm.training.branches import Branches, check_branches, read_start, start_of
 from fixnorm.training.checkpoint import Checkpoints, Damaged
+from fixnorm.training.compiling import check_compiles
 from fixnorm.training.distributed import world
 from fixnorm.training.folder import RunFolder, write_json
 from fixnorm.training.measurements import Evaluation, evaluate
@@ -91,6 +92,8 @@ def train(
             return done.model_dump()
         if done is not None:
             view.message(f"{folder.weights} is missing or damaged: it is written anew")
+        if recipe.compile:
+            check_compiles(place.device)
         start = None
         if options.origin is not None and not Checkpoints(folder.checkpoints).there:
             start = start_of(options.origin, recipe)

@@ -80,7 +80,9 @@ class Recipe(BaseModel, ABC, frozen=True):
     # With what
     precision: Precision = "fp32"
     channels_last: bool = True
+    """Pixels of one place beside each other in memory: the faster layout on CPUs and GPUs."""
     compile: bool = False
+    """``torch.compile``: faster steps after a start of up to a minute (docs/costs.md)."""
     workers: int = Field(default=8, ge=0)
     """Loader processes a training process has, where images are streamed."""
     eval_batch_size: int = Field(default=1024, ge=1)

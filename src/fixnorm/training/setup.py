@@ -22,6 +22,7 @@ from fixnorm.layers import is_capped, is_scaled
 from fixnorm.methods import METHODS
 from fixnorm.roles import audit
 from fixnorm.system.nearest import nearest
+from fixnorm.training.compiling import compiled
 from fixnorm.training.distributed import World
 from fixnorm.training.kinds.dense import DenseRecipe
 from fixnorm.training.recipe import Recipe
@@ -268,7 +269,7 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
 
 
 def _wrapped(model: nn.Module, recipe: Recipe, world: World) -> nn.Module:
-    forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]
+    forward = compiled(model) if recipe.compile else model
     if world.size > 1:
         devices = [world.device.index] if world.device.type == "cuda" else None
         forward = nn.parallel.DistributedDataParallel(forward, device_ids=devices)
