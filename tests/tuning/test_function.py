@@ -103,6 +103,7 @@ def test_unimodal_is_cheaper() -> None:
     assert found.cost == 9.0  # of 11: neither the lowest lr nor alpha 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nan_and_exceptions_close_their_slots(workers: int) -> None:
     found = fixnorm.tune(faulty, workers=workers, **QUIET)
@@ -201,6 +202,7 @@ MACHINE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", MACHINE, ids=repr)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_failure_of_the_machine_is_no_outcome(
@@ -229,10 +231,12 @@ def breaks(lr: float, alpha: float, steps: int) -> float:
     return hill(lr, alpha, steps)
 
 
+@pytest.mark.slow
 def test_several_processes_find_the_same() -> None:
     assert fixnorm.tune(hill, workers=2, **QUIET).record.trials
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_one_training_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +316,7 @@ def stays_half_way(lr: float, alpha: float, steps: int, *, progress: Any = None)
     return hill(lr, alpha, steps)
 
 
+@pytest.mark.slow
 def test_a_training_of_another_process_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,6 +441,7 @@ def test_somebody_elses_optuna_study_is_refused(tmp_path: Path) -> None:
         fixnorm.tune(hill, out=tmp_path, **QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", range(1, 22))
 def test_killed_at_any_write_nothing_is_lost_or_counted_twice(tmp_path: Path, calls: int) -> None:
     """A process forked here dies at the n-th write to the database; the next call goes on."""

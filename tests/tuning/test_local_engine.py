@@ -328,6 +328,7 @@ assert not late, late
 """
 
 
+@pytest.mark.slow
 def test_to_import_what_trainings_need_computes_nothing(tmp_path: Path) -> None:
     """No GPU is looked for, as no fork could use it then; no thread is left, at any number.
 
@@ -344,6 +345,7 @@ def test_to_import_what_trainings_need_computes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_fork_trains_as_a_process_from_nothing(tmp_path: Path) -> None:
     """Bit for bit, with processes of its own that decode, and timm's average of the weights."""
     settings = ("train_per_class=20", "val_per_class=10", "batch_size=32", "warmup_epochs=0")
