@@ -52,9 +52,9 @@ def says(log: Path) -> list[str]:
 
 
 def running(starts: Warm, log: Path) -> Running:
-    """A fork that sleeps, once it does."""
+    """A fork that sleeps, once it does; its own words may come before the report of its pid."""
     fork = starts.start(code(SLEEPS), log)
-    until(lambda: fork.poll() or len(says(log)) == 2)
+    until(lambda: fork.poll() or (fork.pid and len(says(log)) == 2))
     assert fork.poll() is None
     assert says(log)[1] == str(pid_of(starts))
     return fork
