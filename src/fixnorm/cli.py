@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
+from fixnorm.leaving import leaving_at_once
 from fixnorm.system.extras import EXTRAS, needs
 
 
@@ -20,10 +21,11 @@ def main() -> None:
         print(f"fixnorm: {line}", file=sys.stderr)
         sys.exit(2)
     guard()
-    try:
-        run()
-    finally:  # what is left is to leave
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with leaving_at_once():
+        try:
+            run()
+        finally:  # what is left is to leave
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

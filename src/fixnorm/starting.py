@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-__all__ = ["loading", "started"]
+__all__ = ["is_command", "loading", "started"]
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -23,7 +23,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
     """Whether this process is ``fixnorm`` or ``python -m fixnorm``."""
     words = getattr(sys, "orig_argv", [])
     module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
@@ -54,7 +54,7 @@ def started() -> None:
 
 def _start() -> None:
     if (
-        _is_command()
+        is_command()
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     ):
@@ -68,13 +68,13 @@ def loading() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_command() and _lacks_room(error):
+        if is_command() and _lacks_room(error):
             _no_room(type(error), error, error.__traceback__)
         raise
     finally:
         started()
 
 
-if _is_command():
+if is_command():
     sys.excepthook = _no_room
 _start()

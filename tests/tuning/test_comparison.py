@@ -79,6 +79,63 @@ def test_the_search_first_then_its_answer() -> None:
     assert whole.done == 8
 
 
+def test_the_rivals_trainings_fill_what_room_the_search_leaves() -> None:
+    """Which they may do before its answer is known; the comparison then finds them done."""
+    strategy = PlanStrategy(space=SearchSpace(alphas=(0.5, 16.0)), plan="auto")
+    begun: list[Search] = []
+
+    def compare(best: Trial) -> Search:
+        begun.append(Search(ANEW, Ledger(ANEW.settings())))
+        return begun[0]
+
+    whole = ThenCompared(Search(strategy, Ledger(strategy.settings())), compare, ANEW.rivals)
+
+    def ended(trial: Trial, accuracy: float) -> None:
+        scale = 3.0 if trial.alpha == 16.0 else 0.6
+        whole.tell(trial, Result(accuracy=accuracy, largest_scale=scale))
+
+    trunk, first = whole.ask(2)
+    assert (trunk.round.kind, first) == ("trunk", ANEW.rivals[0])
+    assert whole.ask(0) == []
+    whole.give_back(first)  # killed: it is asked for again, after those that have not begun
+    (second,) = whole.ask(1)
+    ended(second, 86.0)
+    (third,) = whole.ask(1)
+    ended(trunk, 50.0)
+    (branch,) = whole.ask(1)
+    assert branch.round.kind == "alpha"
+    ended(branch, 51.0)
+    assert (second, third) == tuple(ANEW.rivals[1:])
+    asked = whole.ask(2)  # third is still under way, and asked for by nobody else
+    ours = [trial for trial in ANEW.trials if trial.alpha is not None]
+    assert asked == [ours[0], first]
+    for trial, accuracy in ((third, 85.0), (ours[0], 88.0), (first, 84.0)):
+        ended(trial, accuracy)
+    while left := whole.ask(2):
+        for trial in left:
+            assert trial in ours
+            ended(trial, 89.0)
+    (comparison,) = begun
+    scores = {trial: result.accuracy for trial, result in comparison.ledger.results.items()}
+    assert [scores[trial] for trial in ANEW.rivals] == [84.0, 86.0, 85.0]
+    assert [scores[trial] for trial in ours] == [88.0, 89.0, 89.0]
+    assert whole.done == 8
+
+
+def test_a_search_without_an_answer_is_compared_with_nothing() -> None:
+    strategy = PlanStrategy(space=SearchSpace(alphas=(16.0,)), plan="auto")
+
+    def compare(best: Trial) -> Search:
+        raise AssertionError(best)
+
+    whole = ThenCompared(Search(strategy, Ledger(strategy.settings())), compare, ANEW.rivals)
+    trunk, rival = whole.ask(2)
+    whole.tell(trunk, Result(state="diverged"))
+    assert whole.ask(1) == []
+    whole.tell(rival, Result(accuracy=50.0))
+    assert whole.ask(2) == []
+
+
 def test_what_it_says() -> None:
     """Differences 2, 3, 4: mean 3, deviation 1, and t of 2 degrees is 4.303 at 95 %."""
     compared = Compared(record_of())

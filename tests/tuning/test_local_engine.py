@@ -18,8 +18,7 @@ from fixnorm.commands.configured import configured
 from fixnorm.system import process
 from fixnorm.system.process import leashed
 from fixnorm.system.run_paths import RunPaths
-from fixnorm.training.tasks.detection import Detection
-from fixnorm.training.tasks.segmentation import Segmentation
+from fixnorm.training.kinds import DetectionRecipe, SegmentationRecipe
 from fixnorm.tuning.driver import drive
 from fixnorm.tuning.engine import Refused, Unfinished
 from fixnorm.tuning.local_engine import LocalEngine, _shares, cores, default_workers
@@ -334,7 +333,7 @@ def test_to_import_what_trainings_need_computes_nothing(tmp_path: Path) -> None:
 
     And a training then finds all that it needs.
     """
-    modules = (*_MODULES, *Segmentation.libraries, *Detection.libraries)
+    modules = (*_MODULES, *SegmentationRecipe.libraries, *DetectionRecipe.libraries)
     done = subprocess.run(
         [sys.executable, "-c", LOADS, *modules],
         env=os.environ | {"OMP_NUM_THREADS": "4"},

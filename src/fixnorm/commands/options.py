@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from fixnorm.starting import loading
+from fixnorm.system.machine import may_have_gpus
 
 if TYPE_CHECKING:
     from fixnorm.tuning.engine import Engine
@@ -164,6 +165,8 @@ class Where:
 
 
 def _gpus() -> int:
+    if not may_have_gpus():
+        return 0
     with loading():
         import torch
     return torch.cuda.device_count()

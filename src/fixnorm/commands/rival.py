@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from fixnorm.commands.configured import configured
 from fixnorm.tuning.comparison import COMPARISON, Comparison
 from fixnorm.tuning.run import ComparedRuns, RecipeSearch, TrialRuns
 from fixnorm.tuning.strategies import PlanStrategy
-from fixnorm.tuning.trial import Trial
+from fixnorm.tuning.trial import Lr, Trial
 
 __all__ = ["Rival", "is_compared"]
 
@@ -45,17 +46,24 @@ class Rival:
 
     def search(self, search: RecipeSearch, best: Trial) -> RecipeSearch:
         """The comparison of a search's answer, with seeds that the search has not seen."""
+        assert best.alpha is not None
+        made = self._comparison(search, best.lr, best.alpha)
+        named = None if search.named is None else f"{search.named}-{COMPARISON}"
+        return replace(search, strategy=made, runs=self.runs.anew, named=named)
+
+    def trials(self, search: RecipeSearch) -> list[Trial]:
+        """The rival's, which are the same whatever the search will answer."""
+        return self._comparison(search, math.nan, math.nan).rivals
+
+    def _comparison(self, search: RecipeSearch, lr: Lr, alpha: float) -> Comparison:
         recipe, strategy = self.runs.rival.recipe, search.strategy
         assert isinstance(strategy, PlanStrategy)
         assert isinstance(recipe.lr, float)
-        assert best.alpha is not None
-        made = Comparison(
-            lr=best.lr,
-            alpha=best.alpha,
+        return Comparison(
+            lr=lr,
+            alpha=alpha,
             rival_lr=recipe.lr,
             rival_weight_decay=recipe.weight_decay,
             name=strategy.name,
             first_seed=strategy.space.seeds,
         )
-        named = None if search.named is None else f"{search.named}-{COMPARISON}"
-        return replace(search, strategy=made, runs=self.runs.anew, named=named)

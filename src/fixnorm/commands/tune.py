@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -219,20 +218,19 @@ def tune(wanted: Wanted) -> None:
         announce(strategy, recipe, wanted, rival is not None)
         return
     check_folder(folder)
-    with loading():  # torch
-        from fixnorm.training.tasks import task_of
-    task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
-
-    def new_engine() -> Engine:
-        return wanted.where.new_engine(runs if rival is None else rival.runs)
-
     given_place = wanted.storage
     storage = Storage.in_folder(folder) if given_place is None else Storage.parse(given_place)
-    if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
-        storage.check()
-        strategy = centred(strategy, wanted.from_weight_decay, runs, new_engine())
-    search = RecipeSearch(strategy=strategy, runs=runs, storage=storage, named=wanted.study)
-    answer = searched(search, folder, new_engine, rival)
+    with ExitStack() as stack:
+        engine = wanted.where.new_engine(runs if rival is None else rival.runs)
+        stack.callback(engine.stop)
+        with loading():  # torch, while the engine's own process does so, too
+            from fixnorm.training.tasks import task_of
+        task_of(recipe).training_images(wanted.data)  # data that is refused is refused at once
+        if wanted.from_weight_decay is not None and isinstance(strategy, PlanStrategy):
+            storage.check()
+            strategy = centred(strategy, wanted.from_weight_decay, runs, engine)
+        search = RecipeSearch(strategy=strategy, runs=runs, storage=storage, named=wanted.study)
+        answer = searched(search, folder, engine, rival)
     if wanted.as_json:
         print(json.dumps(answer, indent=2))
 
@@ -303,7 +301,7 @@ def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
 def searched(
     search: RecipeSearch,
     folder: Path,
-    new_engine: Callable[[], Engine],
+    engine: Engine,
     rival: Rival | None = None,
 ) -> dict[str, Any]:
     """Run the search, and its comparison; write result and report, and say what was found."""
@@ -318,8 +316,6 @@ def searched(
     from fixnorm.tuning.view import SearchView, found, rounds_table
 
     with ExitStack() as stack:
-        engine = new_engine()  # first: one that is refused leaves no study behind
-        stack.callback(engine.stop)
         interrupt = stack.enter_context(Interrupt())
         asking = stack.enter_context(search.owned())
         title = (
@@ -333,7 +329,7 @@ def searched(
                 view.comparison = stack.enter_context(rival.search(search, best).owned())
                 return view.comparison
 
-            whole = asking if rival is None else ThenCompared(asking, compare)
+            whole = asking if rival is None else ThenCompared(asking, compare, rival.trials(search))
             drive(whole, engine, view, interrupt)
         best, record = asking.answer(), asking.ledger.record()
         compared = None if view.comparison is None else Compared(view.comparison.ledger.record())

@@ -1,6 +1,6 @@
-"""Failures of the machine: no room, no memory, no file handles, a lost connection.
+"""How the machine fails: no room, no memory, no file handles, a lost connection. And what it has.
 
-They say nothing about a training, so they are never its outcome: what was under way stays open.
+Failures say nothing about a training, so they are never its outcome: what was under way stays open.
 """
 
 from __future__ import annotations
@@ -8,11 +8,20 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["OutOfMemory", "advice", "is_full", "memory_for", "of_machine", "of_memory"]
+__all__ = [
+    "OutOfMemory",
+    "advice",
+    "is_full",
+    "may_have_gpus",
+    "memory_for",
+    "of_machine",
+    "of_memory",
+]
 
 _ROOM = {errno.ENOSPC, errno.EDQUOT}
 _HANDLES = {errno.EMFILE, errno.ENFILE}
@@ -38,6 +47,13 @@ _MEMORY_WORDS = (
 """How libraries word it, where all they raise is a RuntimeError: torch, oneDNN, CUDA."""
 _HANDLE_WORDS = ("Too many open files", "unable to open shared memory object")
 _SMALL = 64 * 1024
+_GPU_FILES = ("nvidia[0-9]*", "nvgpu*", "nvhost*", "kfd", "dxg")
+"""Of NVIDIA's cards and boards, of AMD's, of Windows' under its Linux."""
+
+
+def may_have_gpus() -> bool:
+    """Whether it is worth to ask torch, whose import takes seconds, how many there are."""
+    return sys.platform != "linux" or any(any(Path("/dev").glob(name)) for name in _GPU_FILES)
 
 
 def of_memory(error: BaseException) -> bool:

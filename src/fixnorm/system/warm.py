@@ -58,6 +58,10 @@ class Warm:
         self._threads = threads
         self._server: subprocess.Popen[bytes] | None = None
 
+    def begin(self) -> None:
+        """Let it load from now on; else it does when the first training starts."""
+        self._ready()
+
     def start(self, command: Sequence[str], log: Path, *, devices: str | None = None) -> Running:
         """As :func:`fixnorm.system.process.start`; it returns before the process is there."""
 

@@ -32,6 +32,8 @@ class Recipe(BaseModel, ABC, frozen=True):
     """Where the paper searches for the learning rate."""
     unit: ClassVar[Literal["epochs", "iterations"]]
     """What :attr:`length` counts."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Modules that only its trainings import, once they have begun."""
     against_auto_lr: ClassVar[str | None] = None
     """Why ``lr=auto`` is not to be trusted here; none where it was judged and is a search's way."""
 

@@ -8,8 +8,8 @@ and the same batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fixnorm.tuning.search import Ledger, Search
@@ -55,6 +55,11 @@ class Comparison:
         """All of them, pair by pair."""
         seeds = range(self.first_seed, self.first_seed + self.seeds)
         return [side.seeded(seed) for seed in seeds for side in self.sides]
+
+    @property
+    def rivals(self) -> list[Trial]:
+        """Those that do not depend on what is compared."""
+        return [trial for trial in self.trials if trial.alpha is None]
 
     @property
     def trainings(self) -> int:
@@ -122,13 +127,21 @@ class Comparison:
 class ThenCompared:
     """A search, and when it is over the comparison of its answer: one thing for a driver.
 
-    One engine serves both, which may have taken seconds to start.
+    One engine serves both, which may have taken seconds to start. While a search waits for a
+    training to say what comes next, ``ahead`` fills the room it leaves: trials of the comparison
+    that do not depend on its answer.
     """
 
-    def __init__(self, search: Search, compare: Callable[[Trial], Search]) -> None:
+    def __init__(
+        self, search: Search, compare: Callable[[Trial], Search], ahead: Iterable[Trial] = ()
+    ) -> None:
         self.search = search
         self.comparison: Search | None = None
         self._compare = compare
+        self._ahead = {trial.key: trial for trial in ahead}
+        """Not asked for yet."""
+        self._early: dict[str, Result | None] = {}
+        """Asked for before the comparison could be; with the result of those that have ended."""
 
     @property
     def done(self) -> int:
@@ -137,21 +150,52 @@ class ThenCompared:
 
     def ask(self, n: int = 1) -> list[Trial]:
         """Of the search while there is anything to ask of it, then of the comparison."""
+        if n < 1:
+            return []
         if self.comparison is None:
             trials = self.search.ask(n)
-            best = None if trials or self.search.running else self.search.answer()
+            if self.search.running:
+                return trials + self._ask_ahead(n - len(trials))
+            best = self.search.answer()
             if best is None:
                 return trials
             self.comparison = self._compare(best)
-        return self.comparison.ask(n)
+        return self._ask_anew(self.comparison, n)
 
     def tell(self, trial: Trial, result: Result) -> Trial:
         """To the one that asked for it."""
+        if trial.key in self._early:
+            if self.comparison is None or trial.key not in self.comparison.running:
+                self._early[trial.key] = result
+                return replace(trial, result=result)
+            del self._early[trial.key]
         return self._owner(trial).tell(trial, result)
 
     def give_back(self, trial: Trial) -> None:
         """It will be asked for again."""
-        self._owner(trial).give_back(trial)
+        early = self._early.pop(trial.key, trial) is None
+        if early and (self.comparison is None or trial.key not in self.comparison.running):
+            self._ahead[trial.key] = trial
+        else:
+            self._owner(trial).give_back(trial)
+
+    def _ask_ahead(self, n: int) -> list[Trial]:
+        keys = list(self._ahead)[: max(n, 0)]
+        self._early |= dict.fromkeys(keys)
+        return [self._ahead.pop(key) for key in keys]
+
+    def _ask_anew(self, comparison: Search, n: int) -> list[Trial]:
+        """What is left of the comparison, which is told what has ended already."""
+        trials: list[Trial] = []
+        while len(trials) < n and (asked := comparison.ask(n - len(trials))):
+            for trial in asked:
+                result = self._early.get(trial.key)
+                if result is not None:
+                    del self._early[trial.key]
+                    comparison.tell(trial, result)
+                elif trial.key not in self._early:
+                    trials.append(trial)
+        return trials
 
     def _owner(self, trial: Trial) -> Search:
         if self.comparison is not None and trial.round == ANEW:

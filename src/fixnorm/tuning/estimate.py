@@ -97,15 +97,12 @@ def probe(space: SearchSpace) -> Trial:
 
 def train_probe(trial: Trial, engine: Engine) -> None:
     """To its end, whose files have the rest."""
-    try:
-        engine.start(trial)
-        while not (over := engine.wait(1.0)):
-            pass
-        _, end = over[0]
-        if isinstance(end, Died):
-            raise ValueError(f"the probe ended by {end.reason}; the same command tries again")
-    finally:
-        engine.stop()
+    engine.start(trial)
+    while not (over := engine.wait(1.0)):
+        pass
+    _, end = over[0]
+    if isinstance(end, Died):
+        raise ValueError(f"the probe ended by {end.reason}; the same command tries again")
 
 
 def decay_slope(metrics: Path) -> float:

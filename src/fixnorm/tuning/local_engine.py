@@ -20,7 +20,8 @@ class LocalEngine:
     """One process for each running trial, or several under torchrun.
 
     Cores and GPUs are divided: trials side by side that fight for cores are up to ten times slower.
-    A process is a fork of one that has imported already what trainings need, where that can be.
+    A process is a fork of one that has imported already what trainings need, where that can be; it
+    begins to do so at once.
     """
 
     def __init__(self, runs: Runs, *, workers: int, gpus: int = 0) -> None:
@@ -32,6 +33,7 @@ class LocalEngine:
         self._running: dict[Trial, tuple[Running, list[str], int]] = {}
         modules = runs.modules() if runs.processes == 1 else None  # torchrun starts its own
         self._warm = Warm(modules, threads=self._threads)
+        self._warm.begin()
 
     @property
     def room(self) -> int:

@@ -184,9 +184,7 @@ class TrialRuns(Runs):
         return changed(self.recipe, **self._changes(trial))
 
     def modules(self) -> tuple[str, ...]:
-        from fixnorm.training.tasks import task_of  # with torch
-
-        return (*super().modules(), *task_of(self.recipe).libraries)
+        return (*super().modules(), *self.recipe.libraries)
 
     def arguments(self, trial: Trial) -> list[str]:
         """The user's settings, but for what the trial changes, and where it goes on from."""

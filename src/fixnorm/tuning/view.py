@@ -18,7 +18,7 @@ from fixnorm.tuning.driver import Watcher
 from fixnorm.tuning.search import Search
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.ties import level
-from fixnorm.tuning.trial import Result, StudyRecord, Trial, mean_of, shown_lr
+from fixnorm.tuning.trial import ANEW, Result, StudyRecord, Trial, mean_of, shown_lr
 
 __all__ = ["LiveView", "SearchView", "found", "rounds_table"]
 
@@ -117,6 +117,11 @@ class SearchView(LiveView):
             parts.append(_points_table(record.trials, self._progress))
         if self.comparison is not None:
             parts.append(sides_table(self.comparison, self._progress))
+        parts += [
+            Text(f"meanwhile, to compare with: {_numbers(trial)}  {100 * done:.0f} % …", "dim")
+            for trial, done in self._progress.items()
+            if trial.round == ANEW and self.comparison is None
+        ]
         return Group(*parts, self._line(record))
 
     def _line(self, record: StudyRecord) -> RenderableType:
@@ -124,6 +129,7 @@ class SearchView(LiveView):
         running = sum(
             trial.fraction * (done - self._begun.get(trial.key, 0.0))
             for trial, done in list(self._progress.items())
+            if self.comparison is not None or trial.round != ANEW
         )
         spent, most, left = record.cost, self.search.strategy.cost, self._left(record, running)
         if self.comparison is not None:  # the search is over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ __all__ = ["DetectionRecipe"]
 
 class DetectionRecipe(DenseRecipe, frozen=True):
     """A complete training of a detector."""
+
+    libraries: ClassVar = ("faster_coco_eval", "torchvision.models.detection.retinanet")
 
     task: Literal["detection"] = "detection"
     """``model`` is a name of :func:`fixnorm.models.detectors.create_detector`."""

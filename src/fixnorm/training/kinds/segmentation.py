@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,8 @@ __all__ = ["SegmentationRecipe"]
 
 class SegmentationRecipe(SegmentationFields, DenseRecipe, frozen=True):
     """A complete training of a segmenter."""
+
+    libraries: ClassVar = ("torchmetrics.classification",)
 
     task: Literal["segmentation"] = "segmentation"
     """``model`` is a name of :func:`fixnorm.models.segmenters.create_segmenter`."""

@@ -210,7 +210,6 @@ class Detection(DenseTask[DetectionRecipe, DetectionData]):
     opener = staticmethod(open_detection)
     package = "faster_coco_eval"
     metric = METRICS["ap"]
-    libraries = ("faster_coco_eval", "torchvision.models.detection.retinanet")
     normalises_always = True  # the paper does so "for all the models"
 
     def network(self, classes: int, channels: int) -> nn.Module:

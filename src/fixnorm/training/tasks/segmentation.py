@@ -138,7 +138,6 @@ class Segmentation(DenseTask[SegmentationRecipe, SegmentationData]):
     opener = staticmethod(open_segmentation)
     package = "torchmetrics"
     metric = METRICS["miou"]
-    libraries = ("torchmetrics.classification",)
 
     def network(self, classes: int, channels: int) -> nn.Module:
         return create_segmenter(self.recipe.model, num_classes=classes, width=self.recipe.width)

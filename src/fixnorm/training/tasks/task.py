@@ -155,8 +155,6 @@ class Task(ABC, Generic[R, D]):
     exports: ClassVar[type[Exports[Any]] | None] = None
     normalises_always: ClassVar[bool] = False
     """Whether layers without a norm are weight-normalised under plain weight decay, too."""
-    libraries: ClassVar[tuple[str, ...]] = ()
-    """Modules that only its trainings import, once they have begun."""
 
     def __init__(self, recipe: R) -> None:
         self.recipe = recipe
