@@ -37,6 +37,7 @@ from matrix_settings import JUDGED, WIDTHS, Setting
 SEEDS = (1, 2, 3)
 WARMUP = 0.1
 """Share of the steps."""
+HEADS = ("head.weight", "head.fc.weight", "fc.weight")
 FACTOR = "factor"
 """Key of a group with an lr of its own: what multiplies the one of all."""
 
@@ -65,9 +66,10 @@ TABLES = Side(name="adamw-tables")
 than is good for matrices."""
 MATRIX = Side(name="matrix", image_lrs=ANGLES, text_lrs=ANGLES, others=CAPS)
 SIDES = (ADAMW, MATRIX, Side(name="muon"), Side(name="global", others=CAPS))
-MATRIX_MUON = replace(MATRIX, name="matrix-muon")
 OWN_LRS = (0.01, 0.03, 0.09)
 OWN = replace(MATRIX, name="matrix-own", image_lrs=OWN_LRS, text_lrs=OWN_LRS)
+MATRIX_MUON = replace(OWN, name="matrix-muon")
+"""Muon's steps, made as long as AdamW's are, with their own length."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +101,12 @@ def weights_of(model: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in weights if isinstance(weight, nn.Parameter)]
 
 
+def hidden_of(model: nn.Module) -> list[nn.Parameter]:
+    """What Muon is for: matrices between the first layer and the head."""
+    heads = {id(p) for name, p in model.named_parameters() if name in HEADS}
+    return [p for p in weights_of(model) if p.ndim == 2 and id(p) not in heads]
+
+
 def optimizers(
     setting: Setting, side: Side, point: Point, model: nn.Module, sample: Tensor
 ) -> list[torch.optim.Optimizer]:
@@ -119,29 +127,29 @@ def optimizers(
                 group["params"] = [p for p in group["params"] if id(p) not in apart]
             faster = {"params": tables, "weight_decay": point.other, FACTOR: 10.0}
             return [adam([*groups, faster])]
-        hidden = [p for p in weights_of(model)[:-1] if p.ndim == 2]
-        mine = {id(p) for p in hidden}
+        mine = {id(p) for p in hidden_of(model)}
         for group in groups:
             group["params"] = [p for p in group["params"] if id(p) not in mine]
-        return [muon(hidden, weight_decay=point.other), adam(groups)]
+        return [muon(hidden_of(model), weight_decay=point.other), adam(groups)]
     caps: dict[str, Any] = {"head": (), "exclude": ["head"]} if setting.tied else {}
     caps = {} if setting.tied and side.name != "global" else caps
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scope: Any = None if side.name == "global" else "matrix"
         fixnorm.convert(model, alpha=point.other, scope=scope, sample=sample, **caps)
-    groups = fixnorm.param_groups(model, length="own" if side == OWN else None)
-    if side.name != "matrix-muon":
+    groups = fixnorm.param_groups(model, length="own" if side in (OWN, MATRIX_MUON) else None)
+    if side != MATRIX_MUON:
         made = [adam(groups, weight_decay=0.0)]
     else:
+        mine = {id(p) for p in hidden_of(model)}
         turning, rest = groups
-        square = [p.ndim == 2 and p is not turning["params"][-1] for p in turning["params"]]
-        parts = [
-            turning | {"params": [p for p, s in zip(turning["params"], square, strict=True) if s]},
-            turning
-            | {"params": [p for p, s in zip(turning["params"], square, strict=True) if not s]},
+        for_muon = [p for p in turning["params"] if id(p) in mine]
+        others = [p for p in turning["params"] if id(p) not in mine]
+        parts = [turning | {"params": others}] if others else []
+        made = [
+            muon([turning | {"params": for_muon}], weight_decay=0.0),
+            adam([*parts, rest], weight_decay=0.0),
         ]
-        made = [muon([parts[0]]), adam([parts[1], rest], weight_decay=0.0)]
     fixnorm.attach(*made)
     return made
 
