@@ -68,8 +68,10 @@ MATRIX = Side(name="matrix", image_lrs=ANGLES, text_lrs=ANGLES, others=CAPS)
 SIDES = (ADAMW, MATRIX, Side(name="muon"), Side(name="global", others=CAPS))
 OWN_LRS = (0.01, 0.03, 0.09)
 OWN = replace(MATRIX, name="matrix-own", image_lrs=OWN_LRS, text_lrs=OWN_LRS)
-MATRIX_MUON = replace(OWN, name="matrix-muon")
-"""Muon's steps, made as long as AdamW's are, with their own length."""
+MATRIX_MUON = replace(MATRIX, name="matrix-muon")
+MUON_OWN = replace(OWN, name="matrix-muon-own")
+"""Muon's steps are all as long as AdamW's usually are: a fifth of lr for an entry."""
+KNOWN = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON, MUON_OWN)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +139,8 @@ def optimizers(
         warnings.simplefilter("ignore")
         scope: Any = None if side.name == "global" else "matrix"
         fixnorm.convert(model, alpha=point.other, scope=scope, sample=sample, **caps)
-    groups = fixnorm.param_groups(model, length="own" if side in (OWN, MATRIX_MUON) else None)
-    if side != MATRIX_MUON:
+    groups = fixnorm.param_groups(model, length="own" if side in (OWN, MUON_OWN) else None)
+    if side not in (MATRIX_MUON, MUON_OWN):
         made = [adam(groups, weight_decay=0.0)]
     else:
         mine = {id(p) for p in hidden_of(model)}
@@ -314,10 +316,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--settings", nargs="+", default=[setting.name for setting in JUDGED])
-    parser.add_argument("--sides", nargs="+", default=[side.name for side in (*SIDES, OWN, TABLES)])
+    parser.add_argument("--sides", nargs="+", default=list(KNOWN))
     options = parser.parse_args()
     ledger = Ledger(options.out, options.data)
-    known = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON)}
     if options.phase == "transfer":
         transfer(ledger, (ADAMW, MATRIX, OWN))
         return
@@ -327,7 +328,7 @@ def main() -> None:
                 continue  # torch's is for matrices, and here are none but the head
             if name == TABLES.name and not setting.is_text:
                 continue
-            judge(ledger, setting, known[name])
+            judge(ledger, setting, KNOWN[name])
 
 
 if __name__ == "__main__":
