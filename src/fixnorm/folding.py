@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from fixnorm.bypass import restore_fast_paths
-from fixnorm.conversion import forget_conversion
+from fixnorm.converted import forget_conversion
 from fixnorm.internals import metadata_of, set_metadata
 from fixnorm.layers import (
     CAP,

@@ -18,7 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fixnorm.conversion import Conversion, conversion_of
+from fixnorm.converted import Conversion, conversion_of
 from fixnorm.methods import METHODS, Method, MethodName, Scope, checked_scope, method_named
 from fixnorm.roles import Sample, audit
 from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from fixnorm.conversion import conversion_of
+from fixnorm.converted import conversion_of
 from fixnorm.data import OpenSet
 from fixnorm.layers import can_be_scaled, is_scaled, scale_
 from fixnorm.methods import METHODS
