@@ -2,6 +2,8 @@
 
     python benchmarks/matrix_scope.py judge --data DIR --out results/matrix_scope.jsonl
     python benchmarks/matrix_scope.py transfer --data DIR --out results/matrix_scope.jsonl
+    python benchmarks/matrix_scope.py choose --data DIR --out results/matrix_scope.jsonl
+    python benchmarks/matrix_scope.py auto --data DIR --out results/matrix_scope.jsonl
 
 ``DIR`` holds ``cifar10`` as folders of images. Every training is a line of the JSON-lines file; one
 that is there is not trained again, so the same command goes on after an interruption.
@@ -22,17 +24,17 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 import fixnorm
 import matrix_settings
-from matrix_settings import JUDGED, WIDTHS, Setting
+from matrix_settings import CHOOSING, JUDGED, LONG, WIDTHS, Setting
 
 SEEDS = (1, 2, 3)
 WARMUP = 0.1
@@ -49,8 +51,20 @@ class Side:
     name: str
     image_lrs: tuple[float, float, float] = (1e-3, 3e-3, 9e-3)
     text_lrs: tuple[float, float, float] = (3e-3, 1e-2, 3e-2)
-    others: tuple[float, float] = (0.1, 1.0)
+    others: tuple[float, ...] = (0.1, 1.0)
     """Weight decay or alpha."""
+    constants: tuple[float, float, float] | None = None
+    """Of a rule that is tried: c of steps by angle, of steps of their own length, of all else."""
+
+    @property
+    def finds_lr(self) -> bool:
+        """Whether lr follows from the length of the training."""
+        return self.name.startswith("auto")
+
+    @property
+    def has_muon(self) -> bool:
+        """Whether matrices between the first layer and the head are Muon's."""
+        return "muon" in self.name
 
     @property
     def decays(self) -> bool:
@@ -60,6 +74,7 @@ class Side:
 
 ANGLES = (0.007, 0.02, 0.06)
 CAPS = (2.0, 0.5)
+CONSTANTS = (0.25, 0.5, 1.0, 2.0)
 ADAMW = Side(name="adamw")
 TABLES = Side(name="adamw-tables")
 """A control: AdamW with ten times the lr for embeddings, as relative steps leave them a larger one
@@ -71,6 +86,10 @@ OWN = replace(MATRIX, name="matrix-own", image_lrs=OWN_LRS, text_lrs=OWN_LRS)
 MATRIX_MUON = replace(MATRIX, name="matrix-muon")
 MUON_OWN = replace(OWN, name="matrix-muon-own")
 """Muon's steps are all as long as AdamW's usually are: a fifth of lr for an entry."""
+AUTO_MUON = Side(name="auto-muon")
+AUTO_ADAMW = Side(name="auto-adamw")
+"""Nothing is searched for: lr by the rule, and :data:`NO_SEARCH`."""
+OWN_LENGTH = (OWN, MUON_OWN)
 KNOWN = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON, MUON_OWN)}
 
 
@@ -79,7 +98,7 @@ class Point:
     """The numbers of a training, and its score."""
 
     lr: float
-    radius: float
+    radius: float | Literal["fan_in"]
     other: float
     seed: int = 0
     score: float = -math.inf
@@ -87,9 +106,10 @@ class Point:
     @property
     def name(self) -> str:
         """Unique in a setting and side."""
-        return f"lr{self.lr:g}-r{self.radius:g}-o{self.other:g}-s{self.seed}"
+        return f"lr{self.lr:g}-r{self.radius}-o{self.other:g}-s{self.seed}"
 
 
+NO_SEARCH = Point(lr=1.0, radius="fan_in", other=2.0)
 Get = Callable[[Point], Point]
 
 # -- training ------------------------------------------------------------------------------------
@@ -110,7 +130,7 @@ def hidden_of(model: nn.Module) -> list[nn.Parameter]:
 
 
 def optimizers(
-    setting: Setting, side: Side, point: Point, model: nn.Module, sample: Tensor
+    setting: Setting, side: Side, point: Point, model: nn.Module, sample: Tensor, data: Path
 ) -> list[torch.optim.Optimizer]:
     """Of a side, attached where it is FixNorm's."""
     adam: Any = functools.partial(
@@ -133,14 +153,16 @@ def optimizers(
         for group in groups:
             group["params"] = [p for p in group["params"] if id(p) not in mine]
         return [muon(hidden_of(model), weight_decay=point.other), adam(groups)]
+    if side.finds_lr:
+        return by_rule(setting, side, point, model, sample, matrix_settings.steps_of(setting, data))
     caps: dict[str, Any] = {"head": (), "exclude": ["head"]} if setting.tied else {}
     caps = {} if setting.tied and side.name != "global" else caps
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scope: Any = None if side.name == "global" else "matrix"
         fixnorm.convert(model, alpha=point.other, scope=scope, sample=sample, **caps)
-    groups = fixnorm.param_groups(model, length="own" if side in (OWN, MUON_OWN) else None)
-    if side not in (MATRIX_MUON, MUON_OWN):
+    groups = fixnorm.param_groups(model, length="own" if side in OWN_LENGTH else None)
+    if not side.has_muon:
         made = [adam(groups, weight_decay=0.0)]
     else:
         mine = {id(p) for p in hidden_of(model)}
@@ -153,6 +175,35 @@ def optimizers(
             adam([*parts, rest], weight_decay=0.0),
         ]
     fixnorm.attach(*made)
+    return made
+
+
+def by_rule(
+    setting: Setting, side: Side, point: Point, model: nn.Module, sample: Tensor, steps: int
+) -> list[torch.optim.Optimizer]:
+    """As a user would write it; constants that are tried take the place of the rule's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fixnorm.convert(
+            model, alpha=point.other, scope="matrix", radius=point.radius, sample=sample
+        )
+    betas = (0.9, 0.95 if setting.is_text else 0.999)
+    made: list[torch.optim.Optimizer] = []
+    groups = fixnorm.param_groups(model, length="own", hidden_apart=side.has_muon)
+    if side.has_muon:
+        hidden, *groups = groups
+        made.append(torch.optim.Muon([hidden], lr=1.0, weight_decay=0.0))
+    made.append(torch.optim.AdamW(groups, lr=1.0, betas=betas, weight_decay=0.0))
+    if side.constants is None:
+        fixnorm.attach(*made, lr="auto", steps=steps)
+        return made
+    fixnorm.attach(*made)
+    by_angle, own, plain = side.constants
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            length = group.get("fixnorm_length")
+            c = plain if length is None else own if length == "own" else by_angle
+            group[FACTOR] = c / math.sqrt(steps)
     return made
 
 
@@ -170,14 +221,15 @@ def trained(setting: Setting, side: Side, point: Point, data: Path) -> dict[str,
     torch.manual_seed(point.seed)
     model = matrix_settings.network(setting)
     total = matrix_settings.steps_of(setting, data)
-    with torch.no_grad():
-        for weight in weights_of(model):
-            weight.mul_(point.radius)
+    if point.radius != "fan_in":  # which convert sets
+        with torch.no_grad():
+            for weight in weights_of(model):
+                weight.mul_(point.radius)
     made: list[torch.optim.Optimizer] = []
     loss = math.nan
     for step, (x, y) in enumerate(matrix_settings.batches(setting, data, point.seed)):
         if not made:
-            made = optimizers(setting, side, point, model, x[:4])
+            made = optimizers(setting, side, point, model, x[:4], data)
             model.train()
         for optimizer in made:
             for group in optimizer.param_groups:
@@ -206,7 +258,7 @@ def trained(setting: Setting, side: Side, point: Point, data: Path) -> dict[str,
         if capped
         else None,
         "seconds": round(time.process_time() - began, 1),
-        "text": matrix_settings.text().digest if setting.is_text else None,
+        "text": matrix_settings.text(setting.files).digest if setting.is_text else None,
         "versions": f"python {platform.python_version()}, torch {torch.__version__}",
     }
 
@@ -308,24 +360,59 @@ def transfer(ledger: Ledger, sides: tuple[Side, ...]) -> None:
                     get(replace(winner, lr=float(f"{winner.lr * factor:.3g}"), seed=seed))
 
 
+def choose(ledger: Ledger) -> None:
+    """Constants of the rule, one after the other: of the matrices, then of all else."""
+    for setting in CHOOSING:
+        for kind in (AUTO_MUON, AUTO_ADAMW):
+            for matrices in CONSTANTS:
+                for plain in CONSTANTS:
+                    ledger.getter(setting, tried(kind, matrices, plain))(NO_SEARCH)
+
+
+def tried(kind: Side, matrices: float, plain: float) -> Side:
+    """With Muon the matrices that are not its own have the constant of all else."""
+    own = plain if kind.has_muon else matrices
+    name = f"{kind.name} {matrices:g} {plain:g}"
+    return replace(kind, name=name, constants=(matrices, own, plain))
+
+
+def automatic(ledger: Ledger, settings: Sequence[Setting]) -> None:
+    """The rule, with the seeds of the judgement."""
+    for setting in settings:
+        for side in (AUTO_MUON, AUTO_ADAMW):
+            for seed in SEEDS if has_matrices_for(setting, side) else ():
+                ledger.getter(setting, side)(replace(NO_SEARCH, seed=seed))
+
+
+def has_matrices_for(setting: Setting, side: Side) -> bool:
+    """torch's Muon is for matrices, and the small ResNets have none but the head."""
+    return not (side.has_muon and setting.net.startswith("resnet"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("phase", choices=("judge", "transfer"))
+    parser.add_argument("phase", choices=("judge", "choose", "auto", "transfer"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--settings", nargs="+", default=[setting.name for setting in JUDGED])
+    parser.add_argument("--settings", nargs="+", default=[s.name for s in (*JUDGED, *LONG)])
     parser.add_argument("--sides", nargs="+", default=list(KNOWN))
     options = parser.parse_args()
     ledger = Ledger(options.out, options.data)
     if options.phase == "transfer":
-        transfer(ledger, (ADAMW, MATRIX, OWN))
+        transfer(ledger, (ADAMW, MATRIX, Side(name="muon"), MATRIX_MUON))
+        return
+    if options.phase == "choose":
+        choose(ledger)
+        return
+    if options.phase == "auto":
+        automatic(ledger, [s for s in (*JUDGED, *LONG) if s.name in options.settings])
         return
     for setting in JUDGED:
         for name in options.sides if setting.name in options.settings else ():
-            if "muon" in name and setting.net.startswith("resnet"):
-                continue  # torch's is for matrices, and here are none but the head
+            if not has_matrices_for(setting, KNOWN[name]):
+                continue
             if name == TABLES.name and not setting.is_text:
                 continue
             judge(ledger, setting, KNOWN[name])

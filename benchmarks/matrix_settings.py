@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 import auto_lr_images
 from auto_lr_settings import Setting as ImageSetting
+from auto_lr_settings import Source
 from fixnorm import models
 from small_gpt import SmallGPT
 
@@ -34,7 +36,13 @@ class Setting:
     """Of :mod:`fixnorm.models`; ``-gn`` after it puts group norms in the place of batch norms;
     ``gpt`` and ``gpt-tied`` are :class:`small_gpt.SmallGPT`."""
     epochs: int = 4
+    source: Source = "cifar10"
+    classes: int = 10
+    per_class: int = 500
     width: int = 64
+    depth: int = 4
+    files: Literal["judged", "other"] = "judged"
+    """Of a language model: which of the two texts."""
     steps: int = 250
     batch: int = 64
 
@@ -54,8 +62,9 @@ class Setting:
         return ImageSetting(
             name=self.name,
             net=self.net,
-            source="cifar10",
-            per_class=500,
+            source=self.source,
+            per_class=self.per_class,
+            classes=self.classes,
             epochs=self.epochs,
             batch=self.batch,
         )
@@ -68,6 +77,38 @@ JUDGED = (
     Setting(name="gpt-tied", net="gpt-tied", batch=16),
     Setting(name="resnet-gn", net="resnet8-w8-gn"),
 )
+LONG = (
+    Setting(name="vit-long", net="micronet-vit", epochs=16),
+    Setting(name="gpt-long", net="gpt", batch=16, steps=1000),
+)
+"""Four times the steps: what a rule for lr makes of the length of a training."""
+CHOOSING = (
+    *(
+        Setting(
+            name=f"{steps}-characters",
+            net="gpt",
+            width=32,
+            depth=2,
+            files="other",
+            batch=16,
+            steps=steps,
+        )
+        for steps in (100, 400, 1600)
+    ),
+    *(
+        Setting(
+            name=f"{net}-tiny-{epochs}",
+            net=f"micronet-{net}",
+            source="tiny-imagenet-32",
+            classes=50,
+            per_class=100,
+            epochs=epochs,
+        )
+        for net, epochs in (("vit", 3), ("vit", 12), ("convnext", 3))
+    ),
+)
+"""Other texts and images than those of the judgement, and other lengths: what the constants of a
+rule are chosen on."""
 WIDTHS = tuple(
     Setting(name=f"gpt-w{width}", net="gpt", width=width, batch=16) for width in (32, 64, 128)
 )
@@ -79,6 +120,11 @@ _FILES = (
     "gzip heapq hmac imaplib inspect ipaddress locale logging/__init__ mailbox mimetypes"
 )
 _VALIDATION = "pathlib pdb pickle platform random shutil smtplib statistics"
+_OTHER_FILES = (
+    "optparse os pickletools plistlib poplib posixpath pprint profile pstats pydoc queue "
+    "re/__init__ sched selectors shelve shlex site socket socketserver ssl string subprocess"
+)
+_OTHER_VALIDATION = "tarfile tempfile textwrap threading timeit tokenize trace"
 CHARACTERS = 97
 """Printable ASCII, the new line, and one for all else."""
 
@@ -94,9 +140,10 @@ class Text:
 
 
 @cache
-def text() -> Text:
+def text(files: Literal["judged", "other"] = "judged") -> Text:
     """What language models are trained on, and validated with."""
-    train, val = _encoded(_FILES), _encoded(_VALIDATION)
+    names = (_FILES, _VALIDATION) if files == "judged" else (_OTHER_FILES, _OTHER_VALIDATION)
+    train, val = map(_encoded, names)
     digest = hashlib.sha256(bytes(torch.cat([train, val]).tolist())).hexdigest()[:12]
     return Text(train, val, digest)
 
@@ -112,8 +159,14 @@ def _encoded(names: str) -> Tensor:
 def network(setting: Setting) -> nn.Module:
     """A fresh net, from torch's generator as it stands."""
     if setting.is_text:
-        return SmallGPT(CHARACTERS, width=setting.width, context=CONTEXT, tied=setting.tied)
-    net = models.create(setting.net.removesuffix("-gn"), num_classes=10, in_chans=3)
+        return SmallGPT(
+            CHARACTERS,
+            width=setting.width,
+            depth=setting.depth,
+            context=CONTEXT,
+            tied=setting.tied,
+        )
+    net = models.create(setting.net.removesuffix("-gn"), num_classes=setting.classes, in_chans=3)
     if setting.net.endswith("-gn"):
         for module in list(net.modules()):
             for name, child in module.named_children():
@@ -135,7 +188,7 @@ def batches(setting: Setting, data: Path, seed: int) -> Iterator[Batch]:
         images = auto_lr_images.images_of(setting.images, data)
         yield from auto_lr_images.batches(setting.images, images, seed)
         return
-    characters, generator = text().train, torch.Generator().manual_seed(seed)
+    characters, generator = text(setting.files).train, torch.Generator().manual_seed(seed)
     for _ in range(setting.steps):
         starts = torch.randint(len(characters) - CONTEXT, (setting.batch, 1), generator=generator)
         found = characters[starts + torch.arange(CONTEXT + 1)]
@@ -154,7 +207,7 @@ def score_of(setting: Setting, model: nn.Module, data: Path) -> float:
     """Percent of 10,000 validation images, or the loss in nats a character with its sign turned."""
     model.eval()
     if setting.is_text:
-        seen = text().val[: 1000 * CONTEXT + 1]
+        seen = text(setting.files).val[: 1000 * CONTEXT + 1]
         x, y = seen[:-1].view(-1, CONTEXT), seen[1:].view(-1, CONTEXT)
         losses = [
             float(loss_of(setting, model(a), b)) * len(a)

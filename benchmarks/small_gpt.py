@@ -32,14 +32,16 @@ class Block(nn.Module):
 
 
 class SmallGPT(nn.Module):
-    """Four blocks. GPT-2's start: 0.02 at width 64, and less by √(2·4) where it joins the stream.
+    """GPT-2's start: 0.02 at width 64, and less by √(2·depth) where it joins the stream.
 
     Wider ones start with 0.16/√width.
     """
 
-    def __init__(self, characters: int, *, width: int, context: int, tied: bool) -> None:
+    def __init__(
+        self, characters: int, *, width: int, context: int, tied: bool, depth: int = 4
+    ) -> None:
         super().__init__()
-        depth, std = 4, 0.16 / math.sqrt(width)
+        std = 0.16 / math.sqrt(width)
         self.tokens = nn.Embedding(characters, width)
         self.positions = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, width // 16) for _ in range(depth)))

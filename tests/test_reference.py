@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 import fixnorm
 from fixnorm import reference
+from fixnorm.angle_rule import ANGLE, PLAIN
 from fixnorm.sphere_rule import C, P
 
 LR, MU, STEPS = 0.05, 0.9, 50
@@ -203,8 +204,9 @@ def test_algorithm_1_fixnorm_fc(dtype: torch.dtype, nesterov: bool, auto: bool) 
     assert auto or model.fc.g.item() >= model.fc.cap
 
 
+@pytest.mark.parametrize("auto", [False, True])
 @pytest.mark.parametrize(("dtype", "nesterov"), CASES)
-def test_matrix_scope(dtype: torch.dtype, nesterov: bool) -> None:
+def test_matrix_scope(dtype: torch.dtype, nesterov: bool, auto: bool) -> None:
     """LR is an angle: the weights turn by it, whatever the length of the momentum."""
     model, batches = make(dtype)
     fixnorm.convert(model, alpha=1.0, scope="matrix")
@@ -216,10 +218,10 @@ def test_matrix_scope(dtype: torch.dtype, nesterov: bool) -> None:
         head="fc",
         alpha=1.0,
         matrices=CONV,
-        lr=LR,
+        lr=reference.AngleRule(ANGLE, PLAIN, STEPS) if auto else LR,
         eta=eta,
         mu=MU,
         nesterov=nesterov,
     )
     groups = fixnorm.param_groups(model)
-    compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype)
+    compare(model, batches, states, groups, nesterov=nesterov, hooked=True, dtype=dtype, auto=auto)

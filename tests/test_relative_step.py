@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from timm.optim import Muon as timm_muon
 from torch import Tensor, nn
 
 import fixnorm
@@ -227,8 +228,6 @@ def test_attach_refuses_what_has_no_angle() -> None:
     optimizer.param_groups[0]["lr"] = None
     with pytest.raises(ValueError, match="AdamW has no lr, which would be the angle"):
         fixnorm.attach(optimizer)
-    with pytest.raises(ValueError, match=r"an angle, such as lr=0.02"):
-        fixnorm.attach(torch.optim.SGD(fixnorm.param_groups(model), lr=1.0), lr="auto", steps=10)
     optimizer = adamw(model)
     optimizer.param_groups[0]["weight_decay"] = 0.1
     with pytest.raises(ValueError, match=r"weight decay 0.1 on the group of patches.weight"):
@@ -237,6 +236,40 @@ def test_attach_refuses_what_has_no_angle() -> None:
     optimizer.param_groups[0]["fixnorm_radii"] = [1.0]
     with pytest.raises(ValueError, match="6 matrices has 1 radii"):
         fixnorm.attach(optimizer)
+
+
+def test_hidden_matrices_are_muons() -> None:
+    """Two optimizers, or timm's Muon, which has an AdamW for what is not its own."""
+    groups = fixnorm.param_groups(model := converted(), length="own", hidden_apart=True)
+    names = [[n for n, p in model.named_parameters() if _holds(g, p)] for g in groups]
+    assert names[0] == [f"{name}.weight" for name in ("qkv", "proj", "up", "down")]
+    assert names[1] == ["patches.weight", "fc.weight"]
+    assert [g.get("fixnorm_length") for g in groups] == ["angle", "own", None]
+    assert [g.get("use_fallback") for g in groups] == [None, True, True]
+    muon = torch.optim.Muon(groups[:1], lr=0.05, weight_decay=0.0)
+    handle = fixnorm.attach(muon, adam := torch.optim.AdamW(groups[1:], lr=0.05))
+    train(model, muon, adam)
+    assert handle.figures().matrices["up.weight"].angle == pytest.approx(0.05, rel=0.1)
+    model = converted()
+    both = timm_muon(fixnorm.param_groups(model, hidden_apart=True), lr=0.05)
+    fixnorm.attach(both)
+    train(model, both)
+    kinds = [set(both.state[g["params"][0]]) for g in both.param_groups]
+    assert ["exp_avg_sq" in kind for kind in kinds] == [False, True, True]
+
+
+def test_a_model_without_hidden_matrices() -> None:
+    torch.manual_seed(0)
+    fixnorm.convert(model := ResNet(), alpha=1.0, scope="matrix", sample=images())
+    with pytest.raises(ValueError, match="no linear layer other than its head"):
+        fixnorm.param_groups(model, hidden_apart=True)
+    fixnorm.convert(model := ResNet(), alpha=1.0, sample=images())
+    with pytest.raises(ValueError, match=r"hidden_apart is for scope='matrix' but got .*'global'"):
+        fixnorm.param_groups(model, hidden_apart=True)
+
+
+def _holds(group: dict[str, Any], parameter: nn.Parameter) -> bool:
+    return any(p is parameter for p in group["params"])
 
 
 def test_an_optimizer_that_lacks_matrices_is_refused() -> None:

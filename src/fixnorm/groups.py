@@ -12,14 +12,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fixnorm.converted import Conversion, conversion_of
-from fixnorm.methods import METHODS, Method, MethodName, Scope, checked_scope, method_named
+from fixnorm.methods import (
+    METHODS,
+    Length,
+    Method,
+    MethodName,
+    Scope,
+    checked_scope,
+    method_named,
+)
 from fixnorm.roles import Sample, audit
 from fixnorm.structure import matrices, need_module, parameters_by_name, unwrapped
 
@@ -40,7 +48,8 @@ RADII = "fixnorm_radii"
 LENGTH = "fixnorm_length"
 """Key of a fixed group of scope ``matrix``: how far its steps go, ``angle`` unless it says
 ``own``."""
-Length = Literal["angle", "own"]
+NOT_MUON = "use_fallback"
+"""Key by which timm's Muon leaves a group to its AdamW."""
 
 _JOINT = 0
 
@@ -67,6 +76,7 @@ def param_groups(
     *,
     scope: Scope | None = None,
     length: Length | None = None,
+    hidden_apart: bool = False,
     method: MethodName | None = None,
     weight_decay: float = 0.0,
     sample: Sample | None = None,
@@ -84,6 +94,9 @@ def param_groups(
         length: of the steps of scope ``matrix``. ``angle``, the default, turns every matrix by lr,
             whatever the optimizer. ``own`` keeps the optimizer's own length, in units of the
             matrix's root mean square: for Adam and its kin, whose steps have entries of about lr.
+        hidden_apart: of scope ``matrix``, the weights of linear layers other than the head in a
+            group of their own, the first one, whose steps turn by lr: for Muon. The other groups
+            are AdamW's: of a second optimizer, or of timm's Muon, which they tell so.
         method: the paper's algorithm; as given to ``convert`` unless said otherwise.
 
             - ``fixnorm``, ``wn-fc``: all fixed weights in fixed groups, nothing is decayed.
@@ -105,6 +118,7 @@ def param_groups(
             part,
             scope=scope,
             length=length,
+            hidden_apart=hidden_apart,
             method=method,
             weight_decay=weight_decay,
             sample=sample,
@@ -113,6 +127,8 @@ def param_groups(
         return groups + _other_groups(model, groups, weight_decay, beside)
     scope = _checked_scope(model, scope)
     _check_length(length, scope)
+    if hidden_apart and scope != "matrix":
+        raise ValueError(f"hidden_apart is for scope='matrix' but got scope={scope!r}")
     chosen = _checked_method(model, asked)
     _check_decay(weight_decay, chosen)
     parameters = parameters_by_name(model)
@@ -133,13 +149,18 @@ def param_groups(
     if fixed and scope == "global":
         groups.append(_group(trainable, fixed, 0.0) | {TARGET: None, SPHERE: _JOINT})
     elif fixed and scope == "matrix":
-        groups.append(_group(trainable, fixed, 0.0) | {RADII: None, LENGTH: length or "angle"})
+        hidden = _hidden_names(model, trainable, fixed) if hidden_apart else []
+        others = [name for name in fixed if name not in hidden]
+        parts = ((hidden, "angle"), (others, length or "angle"))
+        groups += [_group(trainable, n, 0.0) | {RADII: None, LENGTH: how} for n, how in parts if n]
     elif fixed:
         groups += [_group(trainable, [name], 0.0) | {TARGET: None} for name in fixed]
     if decayed:
         groups.append(_group(trainable, decayed, weight_decay))
     if rest:
         groups.append(_group(trainable, rest, 0.0))
+    if hidden_apart:
+        groups[1:] = [group | {NOT_MUON: True} for group in groups[1:]]
     return groups
 
 
@@ -280,6 +301,20 @@ def _fixed_names(model: nn.Module, method: Method, sample: Sample | None) -> tup
         return ()
     conversion = conversion_of(model)
     return conversion.fixed if conversion else audit(model, sample).names("fixed")
+
+
+def _hidden_names(
+    model: nn.Module, trainable: dict[str, nn.Parameter], fixed: Iterable[str]
+) -> list[str]:
+    """What maps activations to activations: for optimizers of matrices."""
+    conversion = conversion_of(model)
+    heads = {f"{head.name}.weight" for head in conversion.heads} if conversion else set()
+    hidden = [name for name in fixed if trainable[name].ndim == 2 and name not in heads]
+    if not hidden:
+        raise ValueError(
+            "hidden_apart but the model has no linear layer other than its head: leave it out"
+        )
+    return hidden
 
 
 def _decayed_names(

@@ -11,12 +11,14 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fixnorm.angle_rule import AngleRule, has_matrices
 from fixnorm.groups import RADII, TARGET, fixed_weights, is_fixed
 from fixnorm.holding import Holding, fixed_of
 from fixnorm.internals import version_of
+from fixnorm.lr_rule import LrRule, tell_unused_state
 from fixnorm.norm import Joint, multiply_, rescale_each_
 from fixnorm.relative_step import RelativeSteps, matrix_spheres, set_radii
-from fixnorm.sphere_rule import SphereRule, tell_unused_state
+from fixnorm.sphere_rule import SphereRule
 from fixnorm.spheres import Sphere, copies, is_schedule_free, set_targets, spheres
 from fixnorm.step_calls import (
     after_closure,
@@ -63,7 +65,8 @@ def attach(
             share the joint norm; each step of any of them ends on the sphere.
         lr: ``"auto"`` for the learning rate that follows from the sphere
             (:mod:`fixnorm.sphere_rule`): build the optimizer, an SGD, with ``lr=1.0``, and let a
-            scheduler multiply it as ever. Not for scope ``matrix``.
+            scheduler multiply it as ever. With scope ``matrix`` it may be any optimizer, and lr
+            follows from ``steps`` alone (:mod:`fixnorm.angle_rule`).
         steps: of the whole training, for ``lr="auto"``.
         angle_every: measure how far each weight turns on every n-th step; 0, the default, never.
             It needs the weights of before the step: one more copy of them during such a step.
@@ -100,7 +103,7 @@ def attach(
         for sphere in found.values():
             set_targets(sphere)
         for each in optimizers:
-            set_radii(each, auto=lr is not None)
+            set_radii(each)
             make_step_call_hooks(each)
         rules = [] if lr is None else _rules(optimizers, steps, holding.left_out())
     except ValueError:
@@ -130,7 +133,7 @@ class Handle:
     """The hook of an attached optimizer, or of several."""
 
     def __init__(
-        self, optimizers: Sequence[Optimizer], angle_every: int, rules: Sequence[SphereRule] = ()
+        self, optimizers: Sequence[Optimizer], angle_every: int, rules: Sequence[LrRule] = ()
     ) -> None:
         self._holding = Holding(optimizers)
         self._under_way: dict[Any, Sphere] = {}
@@ -282,9 +285,7 @@ class Handle:
 _attached: weakref.WeakKeyDictionary[Optimizer, Handle] = weakref.WeakKeyDictionary()
 
 
-def _rules(
-    optimizers: Sequence[Optimizer], steps: int | None, left: Sequence[str]
-) -> list[SphereRule]:
+def _rules(optimizers: Sequence[Optimizer], steps: int | None, left: Sequence[str]) -> list[LrRule]:
     """The rule for each of the optimizers; ``left`` is what none of them holds."""
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
@@ -293,6 +294,8 @@ def _rules(
             "it: an optimizer that has it keeps its own lr. fixnorm.param_groups(model) has all",
             stacklevel=3,
         )
+    if has_matrices(optimizers):
+        return [AngleRule(one, steps) for one in optimizers]
     return [SphereRule(one, steps, [o for o in optimizers if o is not one]) for one in optimizers]
 
 

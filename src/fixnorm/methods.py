@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 __all__ = [
     "METHODS",
+    "Length",
     "Method",
     "MethodName",
     "Scope",
@@ -36,6 +37,8 @@ MethodName = Literal["fixnorm", "wn-fc", "algorithm1", "weight-decay"]
 Scope = Literal["global", "layer", "matrix"]
 """What has one norm that is kept: all fixed weights together, or each by itself; ``matrix``: each
 by itself, with a step relative to it (:mod:`fixnorm.relative_step`)."""
+Length = Literal["angle", "own"]
+"""Of a step of scope ``matrix``: every matrix turns by lr, or by the optimizer's own length."""
 
 
 @dataclass(frozen=True, slots=True)

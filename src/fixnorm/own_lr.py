@@ -15,9 +15,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fixnorm.groups import TARGET
+from fixnorm.groups import is_fixed
 
-__all__ = ["OwnLr", "check_own_lr", "check_sgd"]
+__all__ = ["OwnLr", "check_own_lr", "check_sgd", "is_sgd"]
 
 _LOW, _HIGH = 0.1, 10.0
 """A factor lies between them; the lr of an optimizer without the rule seldom does."""
@@ -30,18 +30,20 @@ _WRAPPED = ("_base_optimizer", "base_optimizer", "optimizer", "optim")
 
 def check_sgd(optimizer: Optimizer) -> None:
     """Refuse an optimizer whose steps have a length of their own."""
-    if not _is_sgd(optimizer):
+    if not is_sgd(optimizer):
         raise ValueError(
             "lr='auto' is for SGD, whose steps are as long as the gradient says; those of "
-            f"{type(optimizer).__name__} are not: give it a learning rate"
+            f"{type(optimizer).__name__} are not: give it a learning rate, or convert the model "
+            "with scope='matrix'"
         )
 
 
-def _is_sgd(optimizer: Optimizer) -> bool:
+def is_sgd(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's step is as long as its gradient says."""
     inner = (getattr(optimizer, name, None) for name in _WRAPPED)
     wrapped = next((o for o in inner if isinstance(o, Optimizer)), None)
     if wrapped is not None:
-        return _is_sgd(wrapped)
+        return is_sgd(wrapped)
     return any(kind.__name__ in _SGD for kind in type(optimizer).__mro__)
 
 
@@ -106,4 +108,4 @@ def _peak(groups: Iterable[dict[str, Any]]) -> Any:
 def _fixed(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those on the sphere, or all of an optimizer that has none."""
     every = list(groups)
-    return [group for group in every if TARGET in group] or every
+    return [group for group in every if is_fixed(group)] or every

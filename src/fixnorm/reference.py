@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "AngleRule",
     "SphereRule",
     "State",
     "algorithm_1",
@@ -54,10 +55,26 @@ class SphereRule(NamedTuple):
         return lr
 
 
+class AngleRule(NamedTuple):
+    """Learning rates of scope matrix that follow from the length of the training (ours)."""
+
+    c: float
+    c_plain: float
+    T: int
+
+    def angle(self) -> float:
+        """c / √T, of the matrices."""
+        return self.c / math.sqrt(self.T)
+
+    def lr(self) -> float:
+        """c_plain / √T, of all else."""
+        return self.c_plain / math.sqrt(self.T)
+
+
 class Momentum(TypedDict):
     """What every algorithm says of its steps: V ← μV + ∇L, W ← W − lr·η_t·V."""
 
-    lr: float | SphereRule
+    lr: float | SphereRule | AngleRule
     eta: Callable[[int], float]
     mu: float
     nesterov: NotRequired[bool]
@@ -231,7 +248,7 @@ def _train(
     batches: Batches,
     *,
     fixed: Collection[str],
-    lr: float | SphereRule,
+    lr: float | SphereRule | AngleRule,
     eta: Callable[[int], float],
     mu: float,
     nesterov: bool = False,
@@ -249,18 +266,28 @@ def _train(
         with torch.no_grad():
             V = {name: mu * V[name] + dL[name] for name in W}  # 4
             gradients.append([dL[name] for name in fixed])
-            lr_t = lr.lr(norm_0, gradients, mu) if isinstance(lr, SphereRule) else lr
+            lr_t, angle_t = _rates(lr, norm_0, gradients, mu)
             eta_t = eta(t)  # 5
             step = {n: dL[n] + mu * V[n] if nesterov else V[n] for n in W}
             W_0 = W
             W = {name: w - lr_t * eta_t * step[name] for name, w in W.items()}  # 6
             if relative:
-                angle = float(lr_t * eta_t)
+                angle = angle_t * eta_t
                 W |= {n: relative_step(W_0[n], W[n], R[n], angle) for n in fixed}
             else:
                 norm_t = norm(W[name] for name in fixed)
                 W |= {name: W[name] / norm_t * norm_0 for name in fixed}  # 7
         yield State(W, V)
+
+
+def _rates(
+    lr: float | SphereRule | AngleRule, R: Tensor, gradients: Sequence[Iterable[Tensor]], mu: float
+) -> tuple[float | Tensor, float]:
+    """lr_t, and the angle of a relative step."""
+    if isinstance(lr, AngleRule):
+        return lr.lr(), lr.angle()
+    lr_t = lr.lr(R, gradients, mu) if isinstance(lr, SphereRule) else lr
+    return lr_t, float(lr_t)
 
 
 def _bias(W: Weights, head: str) -> Tensor | float:

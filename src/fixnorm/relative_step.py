@@ -117,15 +117,10 @@ def matrix_spheres(optimizers: Iterable[Optimizer]) -> dict[Any, MatrixSphere]:
     }
 
 
-def set_radii(optimizer: Optimizer, *, auto: bool = False) -> None:
+def set_radii(optimizer: Optimizer) -> None:
     """Give every group of matrices its radii: as saved, or as the weights have them now."""
     for group in _groups(optimizer):
         weights = fixed_weights(group)
-        if auto:
-            raise ValueError(
-                "lr='auto' follows from a gradient's length, and with scope 'matrix' a step does "
-                "not: give the optimizer an angle, such as lr=0.02, and leave lr='auto' out"
-            )
         _check_group(optimizer, group)
         if group[RADII] is None:
             group[RADII] = [float(norm) for norm in weight_norms(weights).tolist()]

@@ -27,9 +27,8 @@ make up for it. ``handle.before_clipping()`` shows it what the loss made.
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -37,19 +36,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fixnorm.groups import fixed_weights
+from fixnorm.lr_rule import MEAN, PART, SEEN, STEPS, LrRule
 from fixnorm.norm import local, weight_norms
-from fixnorm.own_lr import OwnLr, check_sgd
+from fixnorm.own_lr import check_sgd
 from fixnorm.spheres import Sphere
 from fixnorm.telemetry import RuleFigures
 
-__all__ = ["C", "P", "SphereRule", "forget", "tell_unused_state"]
+__all__ = ["C", "P", "SphereRule"]
 
 C, P = 2.0, 0.4
 """The two constants, chosen by ``benchmarks/auto_lr.py``."""
-STEPS, SEEN, MEAN = "fixnorm_steps", "fixnorm_seen", "fixnorm_mean_square"
-"""Keys of a param group: T, the steps whose gradients are in the mean, and the mean of ‖ĝ‖²."""
-PART = "fixnorm_part"
-"""Of one among several optimizers: ‖ĝ‖² of its own weights at its last step."""
 
 
 def auto_lr(radius: float, mean_square: float, steps: int) -> float:
@@ -63,43 +59,30 @@ def once(group: Mapping[str, Any]) -> float:
     return (1 - momentum) / (1 - dampening) if momentum else 1.0
 
 
-class SphereRule:
-    """Sets the learning rates of a step, and takes them back after it."""
+class SphereRule(LrRule):
+    """The rule of one optimizer; ``others`` share the sphere with it."""
+
+    changed = ("lr", SEEN, MEAN, PART)
 
     def __init__(
         self, optimizer: Optimizer, steps: int | None, others: Iterable[Optimizer] = ()
     ) -> None:
-        self._steps = check(optimizer, steps)
+        check_sgd(optimizer)
         self._others = [weakref.ref(other) for other in others]
-        self._own = OwnLr(optimizer.param_groups)
-        self._begun: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._coming: _Coming | None = None
         self._unclipped: Tensor | None = None
-        self._warned = False
+        super().__init__(optimizer, steps)
         for group in optimizer.param_groups:
-            group.setdefault(STEPS, steps)
-            group.setdefault(SEEN, 0)
             group.setdefault(MEAN, 0.0)
-        self.undo = [*self._follow_saves(optimizer), self._take_back]
 
     @torch.no_grad()
     def before_clipping(self, optimizer: Optimizer, spheres: Collection[Sphere]) -> None:
         """Take the gradients of the coming step as they are now."""
         self._unclipped = _gradient_norm(optimizer, spheres)
 
-    @torch.no_grad()
-    def before(self, optimizer: Optimizer, spheres: Collection[Sphere]) -> None:
-        """Multiply the lr of every group, now that the gradients are there.
-
-        Of several calls in one step, and after a step that raised an error, the last one counts.
-        """
-        self._take_back()
-        self._arrive(optimizer)
+    def factors(self, optimizer: Optimizer, spheres: Collection[Sphere]) -> list[float]:
+        """By the gradients that were seen, this step's among them if they are at hand."""
         state = optimizer.param_groups[0]
-        check_state(optimizer, self._steps)
-        self._own.look(optimizer.param_groups, seen=state[SEEN], steps=self._steps)
-        changed = ("lr", SEEN, MEAN, PART)
-        self._begun = [(g, {k: g[k] for k in changed if k in g}) for g in optimizer.param_groups]
         radius = math.hypot(*(sphere.target for sphere in spheres))
         norm, self._unclipped = self._unclipped, None
         if norm is None:
@@ -110,17 +93,8 @@ class SphereRule:
             self._coming = _Coming.of(norm, radius)
         elif self._others:  # it has no weights on the sphere: it follows those that have
             self._take(optimizer, 0.0)
-        if state[SEEN] > state[STEPS] and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"fixnorm: the training goes on after the {state[STEPS]} steps that its learning "
-                "rate was made for: give attach(optimizer, lr='auto', steps=…) all of them, "
-                "counted in optimizer steps",
-                stacklevel=4,
-            )
-        factor = auto_lr(radius, state[MEAN], state[STEPS])
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * (factor * once(group))
+        lr = auto_lr(radius, state[MEAN], state[STEPS])
+        return [lr * once(group) for group in optimizer.param_groups]
 
     def figures(self, optimizer: Optimizer) -> RuleFigures:
         """Where the learning rate stands."""
@@ -128,19 +102,10 @@ class SphereRule:
         state = optimizer.param_groups[0]
         return RuleFigures(state[STEPS], state[SEEN], math.sqrt(state[MEAN]))
 
-    def after(self) -> None:
-        """The step is done: give every group its own lr back."""
-        for group, own in self._begun:
-            group["lr"] = own["lr"]
-        self._begun = []
-
     def _take_back(self) -> None:
-        """As if a step that has not come to its end had not begun."""
         if self._begun:
             self._coming = None
-        for group, own in self._begun:
-            group |= own
-        self._begun = []
+        super()._take_back()
 
     def _arrive(self, optimizer: Optimizer) -> None:
         """Take in the last step's norm, which has had the time of a step to come."""
@@ -167,24 +132,6 @@ class SphereRule:
         mean = state[MEAN] + (square - state[MEAN]) / seen
         for group in optimizer.param_groups:
             group[SEEN], group[MEAN] = seen, mean
-
-    def _follow_saves(self, optimizer: Optimizer) -> Iterator[Callable[[], None]]:
-        """What is saved has the last norm in it, and the own lr, also after a step that failed."""
-        owner = weakref.ref(optimizer)
-
-        def before(_: Optimizer) -> None:
-            this = owner()
-            if this is not None and not self._begun:
-                self._arrive(this)
-
-        def after(_: Optimizer, saved: dict[str, Any]) -> None:
-            for group, begun in zip(saved["param_groups"], self._begun, strict=False):
-                group["lr"] = begun[1]["lr"]
-
-        # timm's Lookahead takes no hooks of this kind, and leaves its state to what it wraps
-        inner = getattr(optimizer, "_base_optimizer", optimizer)
-        yield inner.register_state_dict_pre_hook(before).remove
-        yield inner.register_state_dict_post_hook(after).remove
 
 
 class _Coming(NamedTuple):
@@ -230,51 +177,3 @@ def _gradient_norm(optimizer: Optimizer, spheres: Iterable[Sphere]) -> Tensor | 
     if skips is not None:  # by any parameter's gradient; such an optimizer then makes no step
         norm = torch.where(skips.to(norm.device) > 0, math.nan, norm)
     return norm.squeeze()
-
-
-def check(optimizer: Optimizer, steps: int | None) -> int:
-    """Refuse what the rule is not for."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(
-            "lr='auto' needs steps, the number of optimizer steps of the whole training (at least "
-            f"1) but got {steps!r}: attach(optimizer, lr='auto', steps=epochs * len(loader))"
-        )
-    check_sgd(optimizer)
-    if any(STEPS in group for group in optimizer.param_groups):
-        check_state(optimizer, steps)
-    return steps
-
-
-def check_state(optimizer: Optimizer, steps: int) -> None:
-    """Refuse a state, loaded before or since, that is not of this training."""
-    group = optimizer.param_groups[0]
-    if STEPS not in group:
-        raise ValueError(
-            "lr='auto' but the loaded state is of a training with a learning rate of its own "
-            f"({float(group['lr']):g}): load it before attach and set the lr of every group to 1.0"
-        )
-    if group[STEPS] != steps:
-        raise ValueError(
-            f"lr='auto' was given steps={steps} but the optimizer's state is of a training "
-            f"of {group[STEPS]}: give the same number"
-        )
-
-
-def forget(optimizer: Optimizer) -> None:
-    """Another training begins with the same optimizer."""
-    for group in optimizer.param_groups:
-        for key in (STEPS, SEEN, MEAN, PART):
-            group.pop(key, None)
-
-
-def tell_unused_state(optimizer: Optimizer) -> bool:
-    """Warn of a state with ``lr="auto"`` where an optimizer is attached without it."""
-    steps = optimizer.param_groups[0].get(STEPS)
-    if steps is not None:
-        warnings.warn(
-            "fixnorm: the optimizer's state is of a training with lr='auto', and its lr of "
-            f"{float(optimizer.param_groups[0]['lr']):g} only a factor: attach(optimizer, "
-            f"lr='auto', steps={steps}), or give it an lr and take {STEPS!r} out of its groups",
-            stacklevel=4,
-        )
-    return steps is not None

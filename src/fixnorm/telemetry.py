@@ -82,9 +82,9 @@ class RuleFigures:
     steps: int
     """T, of the whole training."""
     seen: int
-    """Steps whose gradients are in the mean."""
-    gradient: float
-    """√(mean ‖ĝ‖²), of the gradient on the unit sphere."""
+    """Steps so far."""
+    gradient: float | None
+    """√(mean ‖ĝ‖²) of their gradients on the unit sphere; none where it does not matter."""
 
 
 @dataclass(frozen=True, slots=True)

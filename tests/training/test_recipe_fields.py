@@ -80,7 +80,16 @@ def test_every_data_setting_is_a_field_or_the_commands() -> None:
             {"scope": "channel"},
             "scope: Input should be 'global', 'layer' or 'matrix' but got 'channel'",
         ),
-        ({"scope": "matrix", "lr": "auto"}, r"lr: auto is for scope .* set lr=0\.02"),
+        ({"lr": "auto", "optimizer": "adamw"}, "lr: auto is for SGD, or for scope=matrix, but got"),
+        (
+            {"lr": "auto", "method": "weight-decay", "alpha": None},
+            "lr: auto needs norms that are kept but got method=weight-decay",
+        ),
+        ({"step_length": "own"}, "step_length: own is for scope=matrix but got scope=global"),
+        (
+            {"scope": "matrix", "lr": "auto", "step_length": "own"},
+            "step_length: with lr=auto 'own' is for optimizers .* got optimizer=sgd",
+        ),
         ({"epochs": 0}, "epochs: Input should be greater than or equal to 1 but got 0"),
         ({"epochs": 1.5}, "epochs: Input should be a valid integer.* but got 1.5"),
         ({"epochs": 3}, r"warmup_epochs: 4 is more than epochs=3"),

@@ -140,7 +140,10 @@ BAD = [
         ["--plan", "paper", "--set", "lr=auto"],
         "--set lr=auto means nothing in a search over lr: give --plan auto",
     ),
-    (["--plan", "auto", "--set", "optimizer=lamb"], "lr: auto is for SGD on a sphere but got"),
+    (
+        ["--plan", "auto", "--set", "optimizer=lamb"],
+        "lr: auto is for SGD, or for scope=mat",
+    ),
     (["--lr-min", "1", "--margin", "1"], "--margin means nothing with --plan paper: it is for"),
     (["--method", "bo"], "method must be fixnorm or bo-weight-decay but got 'bo'"),
     (["--engine", "slurm"], "engine must be local or ray but got 'slurm'"),

@@ -38,10 +38,11 @@ def scalars(figures: Figures, *, prefix: str = "fixnorm/") -> dict[str, float]:
             f"implied_decay{name}": group.implied_decay,
             f"effective_lr{name}": group.effective_lr,
         }
-    if figures.rule is not None and figures.groups:
-        rule = figures.rule
-        found |= {"lr": figures.groups[0].lr, "gradient": rule.gradient}
+    rule = figures.rule
+    if rule is not None:
         found["progress"] = rule.seen / rule.steps
+        if rule.gradient is not None and figures.groups:
+            found |= {"lr": figures.groups[0].lr, "gradient": rule.gradient}
     for layer, head in figures.heads.items():
         found[f"g/{layer}"] = head.g
         if head.cap is not None:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from fixnorm.groups import Length, Scope, param_groups
+from fixnorm.groups import param_groups
 from fixnorm.hook import attach, check_auto
-from fixnorm.methods import METHODS, MethodName
+from fixnorm.methods import METHODS, Length, MethodName, Scope
 from fixnorm.roles import Sample
 from fixnorm.system.extras import missing
 
@@ -34,6 +34,7 @@ def create_optimizer_v2(
     steps: int | None = None,
     scope: Scope | None = None,
     length: Length | None = None,
+    hidden_apart: bool = False,
     method: MethodName | None = None,
     sample: Sample | None = None,
     angle_every: int = 0,
@@ -55,6 +56,7 @@ def create_optimizer_v2(
         steps: for ``lr="auto"``, epochs × updates per epoch.
         scope: as in :func:`fixnorm.param_groups`.
         length: as there.
+        hidden_apart: as there, for ``opt="muon"`` and its kin.
         method: as there.
         sample: as there.
         angle_every: as in :func:`fixnorm.attach`.
@@ -75,6 +77,7 @@ def create_optimizer_v2(
         model,
         scope=scope,
         length=length,
+        hidden_apart=hidden_apart,
         method=method,
         weight_decay=weight_decay,
         sample=sample,

@@ -16,15 +16,16 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from fixnorm.angle_rule import has_matrices
 from fixnorm.folding import folded_state_dicts, refuse_untying
-from fixnorm.groups import Length, Scope, param_groups
+from fixnorm.groups import param_groups
 from fixnorm.hook import Handle, check_auto
 from fixnorm.hook import attach as attach_optimizer
 from fixnorm.integrations import given_handle, scalars
-from fixnorm.methods import MethodName
+from fixnorm.lr_rule import forget
+from fixnorm.methods import Length, MethodName, Scope
 from fixnorm.own_lr import check_sgd
 from fixnorm.roles import Sample
-from fixnorm.sphere_rule import forget
 from fixnorm.system.extras import missing
 
 try:
@@ -170,7 +171,8 @@ def create_optimizer(
         return make(groups, **(given | options))
     _refuse_learning_rate(args)
     optimizer = make(groups, **(given | {"lr": 1.0} | options))
-    check_sgd(optimizer)
+    if not has_matrices([optimizer]):
+        check_sgd(optimizer)
     return optimizer
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fixnorm.methods import METHODS, MethodName, Scope
+from fixnorm.methods import METHODS, Length, MethodName, Scope
 from fixnorm.system import brief
 from fixnorm.system.nearest import did_you_mean
 from fixnorm.training.bounded import Slug
@@ -60,6 +60,8 @@ class Recipe(BaseModel, ABC, frozen=True):
     """λ of methods ``weight-decay`` (all weights) and ``algorithm1`` (the head)."""
     scope: Scope = "global"
     """What has one norm that is kept; with ``matrix`` lr is the angle of a step, in radians."""
+    step_length: Length = "angle"
+    """Of scope ``matrix``: ``own`` keeps the length of the optimizer's steps, for Adam's kin."""
     schedule: Schedule = "cosine"
     batch_size: int = Field(default=1024, ge=1)
     """Over all processes and accumulation steps."""
@@ -115,15 +117,23 @@ class Recipe(BaseModel, ABC, frozen=True):
                 f"weight_decay: method {self.method!r} has none but got {self.weight_decay}; "
                 "set weight_decay=0 or method=weight-decay"
             )
-        if self.lr == "auto" and self.scope == "matrix":
+        if self.step_length != "angle" and self.scope != "matrix":
             raise ValueError(
-                "lr: auto is for scope 'global' or 'layer' but got scope=matrix, where lr is an "
-                "angle; set lr=0.02"
+                f"step_length: {self.step_length} is for scope=matrix but got scope={self.scope}"
             )
-        if self.lr == "auto" and (not method.fixes or self.optimizer != "sgd"):
+        if self.step_length == "own" and self.lr == "auto" and self.optimizer == "sgd":
             raise ValueError(
-                "lr: auto is for SGD on a sphere but got "
-                f"method={self.method}, optimizer={self.optimizer}; give a number"
+                "step_length: with lr=auto 'own' is for optimizers whose steps have a length but "
+                "got optimizer=sgd; set step_length=angle, or optimizer=adamw"
+            )
+        if self.lr == "auto" and not method.fixes:
+            raise ValueError(
+                f"lr: auto needs norms that are kept but got method={self.method}; give a number"
+            )
+        if self.lr == "auto" and self.scope != "matrix" and self.optimizer != "sgd":
+            raise ValueError(
+                "lr: auto is for SGD, or for scope=matrix, but got "
+                f"optimizer={self.optimizer}, scope={self.scope}; give a number"
             )
         if self.ema_on_sphere and (self.ema is None or not method.fixes):
             lacks = "an average" if self.ema is None else "a norm that is kept"

@@ -161,9 +161,12 @@ def build(recipe: Recipe, data: OpenSet[Any], world: World) -> Trainee:
     if recipe.channels_last:
         model = model.to(memory_format=torch.channels_last)
     fixes = METHODS[recipe.method].fixes
+    by_matrix = fixes and recipe.scope == "matrix"
     groups = fixnorm.param_groups(
         model,
         scope=recipe.scope if fixes else None,
+        length=recipe.step_length if by_matrix else None,
+        hidden_apart=by_matrix and recipe.optimizer.endswith("muon"),
         method=recipe.method,
         weight_decay=recipe.weight_decay,
     )
