@@ -16,7 +16,8 @@ from typing import Any
 
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
-from matrix_settings import JUDGED, WIDTHS, Setting
+from matrix_settings import CHOOSING, JUDGED, WIDTHS, Setting
+from matrix_sides import CONSTANTS
 
 STORED = Path(__file__).parents[1] / "results" / "matrix_scope.jsonl"
 SIDES = {
@@ -27,8 +28,13 @@ SIDES = {
     "matrix": "FixNorm, scope `matrix` (AdamW)",
     "matrix-own": 'scope `matrix`, `length="own"` (AdamW)',
     "matrix-muon": "FixNorm, scope `matrix` (Muon)",
+    "matrix-muon-own": 'scope `matrix`, `length="own"` (Muon)',
+    "auto-adamw": 'scope `matrix`, `lr="auto"` (AdamW)',
+    "auto-muon": 'scope `matrix`, `lr="auto"` (Muon)',
 }
+_MATRIX = [side for side in SIDES if side.startswith(("matrix", "auto"))]
 _DECAYING = ("adamw", "adamw-tables", "muon")
+SEARCHED = [side for side in SIDES if not side.startswith("auto") and side != "adamw-tables"]
 _SEEDS = 3
 Row = dict[str, Any]
 
@@ -56,6 +62,8 @@ def scores(found: Sequence[Row]) -> list[float]:
 
 def numbers(row: Row) -> str:
     """The setting of a training."""
+    if row["side"].startswith("auto"):
+        return "nothing: start by fan-in, α 2"
     other = "wd" if row["side"] in _DECAYING else "α"
     tied = row["setting"] == "gpt-tied" and row["side"] not in _DECAYING
     cap = "" if tied else f", {other} {row['other']:g}"
@@ -89,25 +97,52 @@ def judgement(rows: Sequence[Row]) -> str:
     return TextTable("", columns, tuple(lines), words=3).markdown(title=False)
 
 
-def control(rows: Sequence[Row]) -> str:
-    """Scope matrix beside AdamW whose embeddings have the larger lr that it gives to them."""
+def beside(rows: Sequence[Row], rival: str, column: str) -> str:
+    """Every form of scope matrix beside another side, with fresh seeds."""
     lines = []
     for setting in JUDGED:
-        theirs = scores(finals(rows, setting.name, "adamw-tables"))
-        for side in ("matrix", "matrix-own"):
+        theirs = scores(finals(rows, setting.name, rival))
+        digits, unit = (3, " nats") if setting.is_text else (2, " %")
+        for side in _MATRIX:
             ours = scores(finals(rows, setting.name, side))
             if ours and theirs:
-                cells = (f"`{setting.name}`", SIDES[side], paired(ours, theirs).interval(3))
-                lines.append(cells)
-    columns = ("task", "training", "better than AdamW with faster embeddings by (nats)")
-    return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
+                difference = paired(ours, theirs).interval(digits) + unit
+                lines.append((f"`{setting.name}`", SIDES[side], difference))
+    return TextTable("", ("task", "training", column), tuple(lines), words=2).markdown(title=False)
+
+
+def constants(rows: Sequence[Row]) -> str:
+    """How far below the best of its setting each pair of constants is, on average over them."""
+    lines = []
+    for kind, title in (("auto-muon", "Muon"), ("auto-adamw", "AdamW")):
+        found = {s.name: _tried(rows, s, kind) for s in CHOOSING}
+        whole = [by for by in found.values() if len(by) == len(CONSTANTS) ** 2]
+        for c in CONSTANTS if whole else ():
+            lost = [fmean(_lost(by, (c, plain)) for by in whole) for plain in CONSTANTS]
+            lines.append((title, f"{c:g}", *(f"{percent:.1f}" for percent in lost)))
+    columns = ("matrices by", "their c", *(f"all else {plain:g}" for plain in CONSTANTS))
+    return TextTable("", columns, tuple(lines), words=1).markdown(title=False)
+
+
+def _tried(rows: Sequence[Row], setting: Setting, kind: str) -> dict[tuple[float, float], float]:
+    found = {}
+    for row in rows:
+        name, *pair = row["side"].split()
+        if (row["setting"], name) == (setting.name, kind) and pair:
+            found[float(pair[0]), float(pair[1])] = scores([row])[0]
+    return found
+
+
+def _lost(by: dict[tuple[float, float], float], pair: tuple[float, float]) -> float:
+    best = max(by.values())
+    return 100 * (best - by[pair]) / abs(best)
 
 
 def radii(rows: Sequence[Row]) -> str:
     """The best of the search with each radius of the start: one seed."""
     lines = []
     for setting in JUDGED:
-        for side in ("adamw", "matrix", "matrix-own"):
+        for side in SEARCHED:
             searched = [r for r in of(rows, setting.name, side) if not r["seed"]]
             if not finals(rows, setting.name, side):
                 continue
@@ -126,7 +161,7 @@ def transfer(rows: Sequence[Row]) -> str:
     """The loss of the first width's lr at the others, beside the best of three there."""
     lines = []
     for setting in WIDTHS[1:]:
-        for side in ("adamw", "matrix", "matrix-own"):
+        for side in SEARCHED:
             line = _transferred(rows, setting, side)
             if line is not None:
                 lines.append(line)
@@ -173,7 +208,11 @@ def blocks() -> dict[str, str]:
     rows = read()
     return {
         "matrix-judgement": judgement(rows),
-        "matrix-control": control(rows),
+        "matrix-control": beside(
+            rows, "adamw-tables", "better than AdamW with faster embeddings by"
+        ),
+        "matrix-muon": beside(rows, "muon", "better than Muon + weight decay by"),
+        "matrix-constants": constants(rows),
         "matrix-radii": radii(rows),
         "matrix-transfer": transfer(rows),
         "matrix-cost": cost(rows),

@@ -4,6 +4,8 @@
     python benchmarks/matrix_scope.py transfer --data DIR --out results/matrix_scope.jsonl
     python benchmarks/matrix_scope.py choose --data DIR --out results/matrix_scope.jsonl
     python benchmarks/matrix_scope.py auto --data DIR --out results/matrix_scope.jsonl
+    python benchmarks/matrix_scope.py longer --data DIR --out results/matrix_scope.jsonl
+    python benchmarks/matrix_scope.py gains --data DIR --out results/matrix_scope.jsonl
 
 ``DIR`` holds ``cifar10`` as folders of images. Every training is a line of the JSON-lines file; one
 that is there is not trained again, so the same command goes on after an interruption.
@@ -18,250 +20,34 @@ wins is trained anew with seeds 1 to 3, which share start and order of batches b
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import math
-import platform
-import time
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-import fixnorm
-import matrix_settings
 from matrix_settings import CHOOSING, JUDGED, LONG, WIDTHS, Setting
+from matrix_sides import (
+    ADAMW,
+    AUTO_ADAMW,
+    AUTO_MUON,
+    CONSTANTS,
+    GAINS,
+    KNOWN,
+    MATRIX,
+    MATRIX_MUON,
+    MUON,
+    MUON_OWN,
+    NO_SEARCH,
+    TABLES,
+    Point,
+    Side,
+)
+from matrix_training import trained
 
 SEEDS = (1, 2, 3)
-WARMUP = 0.1
-"""Share of the steps."""
-HEADS = ("head.weight", "head.fc.weight", "fc.weight")
-FACTOR = "factor"
-"""Key of a group with an lr of its own: what multiplies the one of all."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
-    """A way to train, with where its search begins."""
-
-    name: str
-    image_lrs: tuple[float, float, float] = (1e-3, 3e-3, 9e-3)
-    text_lrs: tuple[float, float, float] = (3e-3, 1e-2, 3e-2)
-    others: tuple[float, ...] = (0.1, 1.0)
-    """Weight decay or alpha."""
-    constants: tuple[float, float, float] | None = None
-    """Of a rule that is tried: c of steps by angle, of steps of their own length, of all else."""
-
-    @property
-    def finds_lr(self) -> bool:
-        """Whether lr follows from the length of the training."""
-        return self.name.startswith("auto")
-
-    @property
-    def has_muon(self) -> bool:
-        """Whether matrices between the first layer and the head are Muon's."""
-        return "muon" in self.name
-
-    @property
-    def decays(self) -> bool:
-        """Whether the other number is a weight decay."""
-        return self.name in ("adamw", "adamw-tables", "muon")
-
-
-ANGLES = (0.007, 0.02, 0.06)
-CAPS = (2.0, 0.5)
-CONSTANTS = (0.25, 0.5, 1.0, 2.0)
-ADAMW = Side(name="adamw")
-TABLES = Side(name="adamw-tables")
-"""A control: AdamW with ten times the lr for embeddings, as relative steps leave them a larger one
-than is good for matrices."""
-MATRIX = Side(name="matrix", image_lrs=ANGLES, text_lrs=ANGLES, others=CAPS)
-SIDES = (ADAMW, MATRIX, Side(name="muon"), Side(name="global", others=CAPS))
-OWN_LRS = (0.01, 0.03, 0.09)
-OWN = replace(MATRIX, name="matrix-own", image_lrs=OWN_LRS, text_lrs=OWN_LRS)
-MATRIX_MUON = replace(MATRIX, name="matrix-muon")
-MUON_OWN = replace(OWN, name="matrix-muon-own")
-"""Muon's steps are all as long as AdamW's usually are: a fifth of lr for an entry."""
-AUTO_MUON = Side(name="auto-muon")
-AUTO_ADAMW = Side(name="auto-adamw")
-"""Nothing is searched for: lr by the rule, and :data:`NO_SEARCH`."""
-OWN_LENGTH = (OWN, MUON_OWN)
-KNOWN = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON, MUON_OWN)}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """The numbers of a training, and its score."""
-
-    lr: float
-    radius: float | Literal["fan_in"]
-    other: float
-    seed: int = 0
-    score: float = -math.inf
-
-    @property
-    def name(self) -> str:
-        """Unique in a setting and side."""
-        return f"lr{self.lr:g}-r{self.radius}-o{self.other:g}-s{self.seed}"
-
-
-NO_SEARCH = Point(lr=1.0, radius="fan_in", other=2.0)
 Get = Callable[[Point], Point]
-
-# -- training ------------------------------------------------------------------------------------
-
-
-def weights_of(model: nn.Module) -> list[nn.Parameter]:
-    """Of linear and convolution layers, less an embedding's that a head is tied to."""
-    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    layers = (m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d))
-    weights = [layer.weight for layer in layers if id(layer.weight) not in tables]
-    return [weight for weight in weights if isinstance(weight, nn.Parameter)]
-
-
-def hidden_of(model: nn.Module) -> list[nn.Parameter]:
-    """What Muon is for: matrices between the first layer and the head."""
-    heads = {id(p) for name, p in model.named_parameters() if name in HEADS}
-    return [p for p in weights_of(model) if p.ndim == 2 and id(p) not in heads]
-
-
-def optimizers(
-    setting: Setting, side: Side, point: Point, model: nn.Module, sample: Tensor, data: Path
-) -> list[torch.optim.Optimizer]:
-    """Of a side, attached where it is FixNorm's."""
-    adam: Any = functools.partial(
-        torch.optim.AdamW, lr=point.lr, betas=(0.9, 0.95 if setting.is_text else 0.999)
-    )
-    # of an lr that fits AdamW's steps as well
-    muon: Any = functools.partial(torch.optim.Muon, lr=point.lr, adjust_lr_fn="match_rms_adamw")
-    if side.decays:
-        groups = fixnorm.param_groups(model, method="weight-decay", weight_decay=point.other)
-        if side.name == "adamw":
-            return [adam(groups)]
-        if side == TABLES:
-            tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
-            apart = {id(p) for p in tables}
-            for group in groups:
-                group["params"] = [p for p in group["params"] if id(p) not in apart]
-            faster = {"params": tables, "weight_decay": point.other, FACTOR: 10.0}
-            return [adam([*groups, faster])]
-        mine = {id(p) for p in hidden_of(model)}
-        for group in groups:
-            group["params"] = [p for p in group["params"] if id(p) not in mine]
-        return [muon(hidden_of(model), weight_decay=point.other), adam(groups)]
-    if side.finds_lr:
-        return by_rule(setting, side, point, model, sample, matrix_settings.steps_of(setting, data))
-    caps: dict[str, Any] = {"head": (), "exclude": ["head"]} if setting.tied else {}
-    caps = {} if setting.tied and side.name != "global" else caps
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scope: Any = None if side.name == "global" else "matrix"
-        fixnorm.convert(model, alpha=point.other, scope=scope, sample=sample, **caps)
-    groups = fixnorm.param_groups(model, length="own" if side in OWN_LENGTH else None)
-    if not side.has_muon:
-        made = [adam(groups, weight_decay=0.0)]
-    else:
-        mine = {id(p) for p in hidden_of(model)}
-        turning, rest = groups
-        for_muon = [p for p in turning["params"] if id(p) in mine]
-        others = [p for p in turning["params"] if id(p) not in mine]
-        parts = [turning | {"params": others}] if others else []
-        made = [
-            muon([turning | {"params": for_muon}], weight_decay=0.0),
-            adam([*parts, rest], weight_decay=0.0),
-        ]
-    fixnorm.attach(*made)
-    return made
-
-
-def by_rule(
-    setting: Setting, side: Side, point: Point, model: nn.Module, sample: Tensor, steps: int
-) -> list[torch.optim.Optimizer]:
-    """As a user would write it; constants that are tried take the place of the rule's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fixnorm.convert(
-            model, alpha=point.other, scope="matrix", radius=point.radius, sample=sample
-        )
-    betas = (0.9, 0.95 if setting.is_text else 0.999)
-    made: list[torch.optim.Optimizer] = []
-    groups = fixnorm.param_groups(model, length="own", hidden_apart=side.has_muon)
-    if side.has_muon:
-        hidden, *groups = groups
-        made.append(torch.optim.Muon([hidden], lr=1.0, weight_decay=0.0))
-    made.append(torch.optim.AdamW(groups, lr=1.0, betas=betas, weight_decay=0.0))
-    if side.constants is None:
-        fixnorm.attach(*made, lr="auto", steps=steps)
-        return made
-    fixnorm.attach(*made)
-    by_angle, own, plain = side.constants
-    for optimizer in made:
-        for group in optimizer.param_groups:
-            length = group.get("fixnorm_length")
-            c = plain if length is None else own if length == "own" else by_angle
-            group[FACTOR] = c / math.sqrt(steps)
-    return made
-
-
-def schedule(step: int, total: int) -> float:
-    """Linear warm-up, then a cosine to zero."""
-    warm = WARMUP * total
-    if step < warm:
-        return (step + 1) / warm
-    return 0.5 * (1 + math.cos(math.pi * (step - warm) / (total - warm)))
-
-
-def trained(setting: Setting, side: Side, point: Point, data: Path) -> dict[str, Any]:
-    """A training from its first step to its last, as a line of the file."""
-    began = time.process_time()
-    torch.manual_seed(point.seed)
-    model = matrix_settings.network(setting)
-    total = matrix_settings.steps_of(setting, data)
-    if point.radius != "fan_in":  # which convert sets
-        with torch.no_grad():
-            for weight in weights_of(model):
-                weight.mul_(point.radius)
-    made: list[torch.optim.Optimizer] = []
-    loss = math.nan
-    for step, (x, y) in enumerate(matrix_settings.batches(setting, data, point.seed)):
-        if not made:
-            made = optimizers(setting, side, point, model, x[:4], data)
-            model.train()
-        for optimizer in made:
-            for group in optimizer.param_groups:
-                group["lr"] = point.lr * group.get(FACTOR, 1.0) * schedule(step, total)
-            optimizer.zero_grad()
-        objective = matrix_settings.loss_of(setting, model(x), y)
-        objective.backward()
-        for optimizer in made:
-            optimizer.step()
-        loss = float(objective.detach())
-        if not math.isfinite(loss):
-            break
-    capped = [m for m in model.modules() if isinstance(m, fixnorm.FixNormLinear)]
-    score = matrix_settings.score_of(setting, model, data) if math.isfinite(loss) else math.nan
-    return {
-        "setting": setting.name,
-        "side": side.name,
-        "lr": point.lr,
-        "radius": point.radius,
-        "other": point.other,
-        "seed": point.seed,
-        "steps": total,
-        "score": round(score, 5) if math.isfinite(score) else None,
-        "loss": round(loss, 5) if math.isfinite(loss) else None,
-        "scale": round(abs(float(capped[0].g.detach())) * capped[0].alpha / capped[0].cap, 4)
-        if capped
-        else None,
-        "seconds": round(time.process_time() - began, 1),
-        "text": matrix_settings.text(setting.files).digest if setting.is_text else None,
-        "versions": f"python {platform.python_version()}, torch {torch.__version__}",
-    }
-
 
 # -- the search ----------------------------------------------------------------------------------
 
@@ -384,6 +170,25 @@ def automatic(ledger: Ledger, settings: Sequence[Setting]) -> None:
                 ledger.getter(setting, side)(replace(NO_SEARCH, seed=seed))
 
 
+def longer(ledger: Ledger) -> None:
+    """What the search chose at the usual length, and half its lr, at four times that length."""
+    for long, short in LONG:
+        for side in (ADAMW, MUON, MATRIX_MUON, MUON_OWN):
+            winner = judge(ledger, short, side)
+            for seed in SEEDS:
+                for factor in (1.0, 0.5):
+                    lr = float(f"{winner.lr * factor:.3g}")
+                    ledger.getter(long, side)(replace(winner, lr=lr, seed=seed))
+
+
+def with_gains(ledger: Ledger) -> None:
+    """Row gains beside none, where constants are chosen."""
+    for setting in CHOOSING:
+        for side in GAINS:
+            for seed in SEEDS:
+                ledger.getter(setting, side)(replace(NO_SEARCH, seed=seed))
+
+
 def has_matrices_for(setting: Setting, side: Side) -> bool:
     """torch's Muon is for matrices, and the small ResNets have none but the head."""
     return not (side.has_muon and setting.net.startswith("resnet"))
@@ -393,21 +198,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("phase", choices=("judge", "choose", "auto", "transfer"))
+    parser.add_argument("phase", choices=("judge", "choose", "auto", "transfer", "longer", "gains"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--settings", nargs="+", default=[s.name for s in (*JUDGED, *LONG)])
+    parser.add_argument("--settings", nargs="+", default=[s.name for s in JUDGED])
     parser.add_argument("--sides", nargs="+", default=list(KNOWN))
     options = parser.parse_args()
     ledger = Ledger(options.out, options.data)
     if options.phase == "transfer":
-        transfer(ledger, (ADAMW, MATRIX, Side(name="muon"), MATRIX_MUON))
-        return
-    if options.phase == "choose":
-        choose(ledger)
+        transfer(ledger, (ADAMW, MATRIX, MUON, MATRIX_MUON))
         return
     if options.phase == "auto":
-        automatic(ledger, [s for s in (*JUDGED, *LONG) if s.name in options.settings])
+        automatic(ledger, (*JUDGED, *(long for long, _ in LONG), *WIDTHS))
+        return
+    plain = {"choose": choose, "longer": longer, "gains": with_gains}
+    if options.phase in plain:
+        plain[options.phase](ledger)
         return
     for setting in JUDGED:
         for name in options.sides if setting.name in options.settings else ():

@@ -10,7 +10,7 @@ import hashlib
 import math
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -77,11 +77,12 @@ JUDGED = (
     Setting(name="gpt-tied", net="gpt-tied", batch=16),
     Setting(name="resnet-gn", net="resnet8-w8-gn"),
 )
-LONG = (
-    Setting(name="vit-long", net="micronet-vit", epochs=16),
-    Setting(name="gpt-long", net="gpt", batch=16, steps=1000),
+LONG = tuple(
+    (replace(short, name=f"{short.name}-long", epochs=16, steps=1000), short)
+    for short in JUDGED
+    if short.name in ("vit", "gpt")
 )
-"""Four times the steps: what a rule for lr makes of the length of a training."""
+"""Four times the steps, beside the usual length."""
 CHOOSING = (
     *(
         Setting(
