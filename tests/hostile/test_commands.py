@@ -6,6 +6,7 @@ Options are taken from the commands themselves: a new one is covered the day it 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -14,6 +15,7 @@ import typer
 from fixnorm import recipes
 from fixnorm.commands import app as application
 from fixnorm.commands import tune
+from fixnorm.commands.options import Where
 from fixnorm.tuning import estimate
 from helpers.promise import answered, check_line, refused
 
@@ -115,6 +117,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("fixnorm.commands.reproduce.announce", pretend)
     for name in ("searched", "centred"):
         monkeypatch.setattr(tune, name, pretend)
+    idle = SimpleNamespace(stop=lambda: None)
+    monkeypatch.setattr(Where, "new_engine", lambda *_: idle)
     return tmp_path
 
 

@@ -336,13 +336,14 @@ def test_a_killed_driver_takes_its_own_ray_and_all_trainings_with_it(tmp_path: P
     """By the command, as a user would; the same command then goes on."""
     out, mark = tmp_path / "study", f"FIXNORM_TEST_MARK={tmp_path}"
     name, _, value = mark.partition("=")
+    ray_gives_up_soon = {"RAY_gcs_rpc_server_reconnect_timeout_s": "4"}  # its agents wait a minute
     options = ("--engine", "ray", "--fractions", "1", "--alphas", "1")
     with (tmp_path / "words").open("wb") as words:
         driver = subprocess.Popen(
             command(out, *options),
             stdout=words,
             stderr=words,
-            env=os.environ | {"OMP_NUM_THREADS": "1", name: value},
+            env=os.environ | {"OMP_NUM_THREADS": "1", name: value} | ray_gives_up_soon,
         )
     until(lambda: trainings(out) or driver.poll() is not None)
     assert driver.poll() is None, (tmp_path / "words").read_text()
