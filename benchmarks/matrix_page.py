@@ -16,7 +16,7 @@ from typing import Any
 
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
-from matrix_settings import CHOOSING, JUDGED, WIDTHS, Setting
+from matrix_settings import CHOOSING, JUDGED, LONG, WIDTHS, Setting
 from matrix_sides import CONSTANTS
 
 STORED = Path(__file__).parents[1] / "results" / "matrix_scope.jsonl"
@@ -50,7 +50,7 @@ def of(rows: Sequence[Row], setting: str, side: str) -> list[Row]:
 
 
 def finals(rows: Sequence[Row], setting: str, side: str) -> list[Row]:
-    """The winner's trainings with fresh seeds, once all of them are there."""
+    """The winner's trainings, or the rule's, with fresh seeds, once all of them are there."""
     found = sorted((r for r in of(rows, setting, side) if r["seed"]), key=lambda r: r["seed"])
     return found if len(found) == _SEEDS else []
 
@@ -161,8 +161,8 @@ def transfer(rows: Sequence[Row]) -> str:
     """The loss of the first width's lr at the others, beside the best of three there."""
     lines = []
     for setting in WIDTHS[1:]:
-        for side in SEARCHED:
-            line = _transferred(rows, setting, side)
+        for side in SIDES:
+            line = (_by_rule if side.startswith("auto") else _transferred)(rows, setting, side)
             if line is not None:
                 lines.append(line)
     columns = ("width", "training", "lr of width 32", "its loss", "best of 3 here", "lost (%)")
@@ -192,6 +192,54 @@ def _transferred(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str,
     )
 
 
+def _by_rule(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str, ...] | None:
+    found = finals(rows, setting.name, side)
+    if not found:
+        return None
+    mean = f"{-fmean(scores(found)):.3f}"
+    return (f"{setting.width} ({_SEEDS} seeds)", SIDES[side], "by the rule", mean, "", "")
+
+
+def longer(rows: Sequence[Row]) -> str:
+    """The numbers of the usual length at four times of it, half their lr, and the rule's."""
+    lines = []
+    for long, short in LONG:
+        digits, sign = (3, -1) if long.is_text else (2, 1)
+        reference = _at(rows, long, "adamw", finals(rows, short.name, "adamw"))
+        for side in SIDES:
+            won = finals(rows, short.name, side)
+            if side.startswith("auto"):
+                kept, halved = scores(finals(rows, long.name, side)), []
+            else:
+                kept, halved = _at(rows, long, side, won), _at(rows, long, side, won, 0.5)
+            if not kept:
+                continue
+            cells = [
+                mean_of([sign * x for x in found]).spread(digits) if found else ""
+                for found in (kept, halved)
+            ]
+            difference = "" if side == "adamw" else paired(kept, reference).interval(digits)
+            lines.append((f"`{long.name}`", SIDES[side], *cells, difference))
+    columns = (
+        "task",
+        "training",
+        "as chosen, or by the rule",
+        "half the lr",
+        "better than AdamW by",
+    )
+    return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
+
+
+def _at(
+    rows: Sequence[Row], setting: Setting, side: str, won: Sequence[Row], factor: float = 1.0
+) -> list[float]:
+    """What a winner's lr, or a part of it, comes to elsewhere; empty until all is there."""
+    lr = float(f"{won[0]['lr'] * factor:.3g}") if won else None
+    found = [r for r in of(rows, setting.name, side) if r["lr"] == lr and r["seed"]]
+    found.sort(key=lambda row: int(row["seed"]))
+    return scores(found) if len(found) == _SEEDS else []
+
+
 def cost(rows: Sequence[Row]) -> str:
     """How much was trained, and on what."""
     versions = ", ".join(sorted({row["versions"] for row in rows}))
@@ -215,6 +263,7 @@ def blocks() -> dict[str, str]:
         "matrix-constants": constants(rows),
         "matrix-radii": radii(rows),
         "matrix-transfer": transfer(rows),
+        "matrix-longer": longer(rows),
         "matrix-cost": cost(rows),
     }
 

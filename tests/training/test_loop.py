@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import fixnorm
 from fixnorm.commands import run
+from fixnorm.groups import fixed_weights, is_fixed
 from fixnorm.methods import MethodName
 from fixnorm.models import features_and_logits
 from fixnorm.norm import weight_norms
@@ -215,21 +216,41 @@ def test_dropped_paths_depend_on_the_step_alone(tmp_path: Path) -> None:
     assert not torch.equal(a["classifier.weight"], none["classifier.weight"])
 
 
-@pytest.mark.parametrize(("scope", "lr"), [("layer", 0.5), ("matrix", 0.05)])
-def test_every_weight_keeps_its_norm(tmp_path: Path, scope: str, lr: float) -> None:
-    recipe = small(scope=scope, lr=lr)
+BY_RULE = {"scope": "matrix", "lr": "auto", "step_length": "own", "radius": "fan_in"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scope": "layer", "lr": 0.5},
+        {"scope": "matrix", "lr": 0.05},
+        BY_RULE | {"optimizer": "adamw"},
+        BY_RULE | {"optimizer": "muon", "model": "micronet-vit", "image_size": 32},
+    ],
+    ids=["layer", "matrix", "adamw by the rule", "muon by the rule"],
+)
+def test_every_weight_keeps_its_norm(tmp_path: Path, fields: dict[str, Any]) -> None:
+    recipe = small(**fields)
+    scope = recipe.scope
     trained(recipe, tmp_path / "run")
     rows = rows_of(tmp_path / "run")
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
     assert (rows[-1]["effective_lr"] == "") == (scope == "matrix")
-    start = build(recipe, digits(recipe), ALONE).model
-    end = weights_of(tmp_path / "run")
-    names = [n for n, p in start.named_parameters() if p.ndim > 1]
+    begun = build(recipe, digits(recipe), ALONE)
+    start, end = begun.model, weights_of(tmp_path / "run")
+    kept = {
+        id(p)
+        for group in begun.optimizer.param_groups
+        if is_fixed(group)
+        for p in fixed_weights(group)
+    }
+    names = [n for n, p in start.named_parameters() if id(p) in kept]
+    assert len(names) == sum(p.ndim > 1 for n, p in start.named_parameters() if n != "pos_embed")
     after = weight_norms([end[n] for n in names])
     assert after.tolist() == pytest.approx(
         weight_norms([start.get_parameter(n) for n in names]).tolist(), rel=1e-6
     )
-    assert not torch.equal(end["fc.weight"], start.get_parameter("fc.weight"))
+    assert not torch.equal(end[names[-1]], start.get_parameter(names[-1]))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

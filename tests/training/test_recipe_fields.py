@@ -85,6 +85,8 @@ def test_every_data_setting_is_a_field_or_the_commands() -> None:
             {"lr": "auto", "method": "weight-decay", "alpha": None},
             "lr: auto needs norms that are kept but got method=weight-decay",
         ),
+        ({"radius": "fan_in"}, "radius: fan_in is for scope=matrix but got scope=global"),
+        ({"radius": "wide"}, "radius: Input should be a valid number or 'fan_in' but got 'wide'"),
         ({"step_length": "own"}, "step_length: own is for scope=matrix but got scope=global"),
         (
             {"scope": "matrix", "lr": "auto", "step_length": "own"},

@@ -62,6 +62,8 @@ class Recipe(BaseModel, ABC, frozen=True):
     """What has one norm that is kept; with ``matrix`` lr is the angle of a step, in radians."""
     step_length: Length = "angle"
     """Of scope ``matrix``: ``own`` keeps the length of the optimizer's steps, for Adam's kin."""
+    radius: Annotated[float, Field(gt=0)] | Literal["fan_in"] | None = None
+    """Of scope ``matrix``: where the matrices start, as in ``fixnorm.convert``."""
     schedule: Schedule = "cosine"
     batch_size: int = Field(default=1024, ge=1)
     """Over all processes and accumulation steps."""
@@ -120,6 +122,10 @@ class Recipe(BaseModel, ABC, frozen=True):
         if self.step_length != "angle" and self.scope != "matrix":
             raise ValueError(
                 f"step_length: {self.step_length} is for scope=matrix but got scope={self.scope}"
+            )
+        if self.radius is not None and self.scope != "matrix":
+            raise ValueError(
+                f"radius: {self.radius} is for scope=matrix but got scope={self.scope}"
             )
         if self.step_length == "own" and self.lr == "auto" and self.optimizer == "sgd":
             raise ValueError(
@@ -195,8 +201,9 @@ class Recipe(BaseModel, ABC, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, ready for JSON."""
         values = self.model_dump(mode="json")
-        if self.origin is None:
-            del values["origin"]
+        for name in _SELDOM:
+            if values[name] == type(self).model_fields[name].default:
+                del values[name]
         return values
 
     @classmethod
@@ -213,11 +220,11 @@ class Recipe(BaseModel, ABC, frozen=True):
             return cls.model_validate(values | lists)
         except ValidationError as error:
             first, *others = error.errors()
-            # of lr, pydantic adds which of its kinds it speaks of, and says what each would be
+            # of a number or a word, pydantic says of which kind it speaks, and what each would be
             field = ".".join(str(part) for part in first["loc"] if part != "constrained-float")
             message = first["msg"].removeprefix("Value error, ")
-            if field == "lr" and others:
-                message = f"{message.partition(',')[0]} or 'auto'"
+            if field in _WORDS and others:
+                message = f"{message.partition(',')[0]} or '{_WORDS[field]}'"
             got = f" but got {brief(first['input'])}" if field else ""
             raise ValueError(f"{field}: {message}{got}" if field else message) from None
 
@@ -310,6 +317,10 @@ def _check_known(key: str, known: Collection[str]) -> None:
         raise ValueError(f"a recipe has no field {brief(key)}; {hint}")
 
 
+_WORDS = {"lr": "auto", "radius": "fan_in"}
+"""What may stand in the place of a number."""
+_SELDOM = ("origin", "step_length", "radius")
+"""Fields that are written only where they say something: older runs have none."""
 _SIZES = ("batch_size", "image_size", "padding", "crop", "width", "short_side", "max_side")
 _LEAST, _MOST = 1e-12, 10**9
 _MOST_OF: dict[str, float] = {

@@ -206,6 +206,7 @@ def _converted(
             method=recipe.method if fixes else "wn-fc",
             alpha=recipe.alpha,
             scope=recipe.scope if fixes else None,
+            radius=recipe.radius,
             sample=sample,
             head=recipe.head,
         )
