@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from fixnorm.tuning.run import RecipeSearch, TrialRuns
 from fixnorm.tuning.storage import Storage
 from fixnorm.tuning.strategies import PlanStrategy
 from fixnorm.tuning.trial import Round, Trial
+from helpers import tiny
 from helpers.searches import command, finish, gone, stored, trainings
 
 PATIENCE = 600.0
@@ -185,27 +187,32 @@ class NodeThief:
 
     def _took_node_of(self, trial: Trial) -> bool:
         folder = self.runs.folder_of(trial)
-        node = self._node(folder)
-        if node is None or not list(folder.glob("checkpoints/step-*.ckpt")):
-            return False
-        pids = trainings_into(folder)
-        for pid in pids:  # so that it cannot end before its node does
-            os.kill(pid, signal.SIGSTOP)
-        if (folder / "result.json").exists():
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-            return False
-        self.cluster.remove_node(node, allow_graceful=False)
-        return True
+        begun = bool(list(folder.glob("checkpoints/step-*.ckpt")))
+        return begun and took_node_of(self.cluster, folder)
 
-    def _node(self, folder: Path) -> Any:
-        raylets = {
-            node.all_processes["raylet"][0].process.pid: node for node in self.cluster.worker_nodes
-        }
-        for pid in trainings_into(folder):
-            worker = parent(pid)
-            return raylets.get(parent(worker))
-        return None
+
+def took_node_of(cluster: Any, folder: Path) -> bool:
+    """Take away the node that trains into the folder, if there is one."""
+    node = node_of(cluster, folder)
+    if node is None:
+        return False
+    pids = trainings_into(folder)
+    for pid in pids:  # so that it cannot end before its node does
+        os.kill(pid, signal.SIGSTOP)
+    if (folder / "result.json").exists():
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        return False
+    cluster.remove_node(node, allow_graceful=False)
+    return True
+
+
+def node_of(cluster: Any, folder: Path) -> Any:
+    raylets = {node.all_processes["raylet"][0].process.pid: node for node in cluster.worker_nodes}
+    for pid in trainings_into(folder):
+        worker = parent(pid)
+        return raylets.get(parent(worker))
+    return None
 
 
 def trainings_into(folder: Path) -> list[int]:
@@ -250,6 +257,39 @@ def test_a_node_lost_in_the_middle_of_a_training(
     nodes = [node for node in cluster.list_all_nodes() if node.any_processes_alive()]
     assert len(nodes) == 2
     cluster.add_node(num_cpus=1, object_store_memory=100_000_000)  # for the other tests
+
+
+@pytest.mark.usefixtures("_patient")
+@pytest.mark.slow
+def test_an_experiment_whose_node_is_lost(cluster: Any, tmp_path: Path) -> None:
+    """By the command: it goes on on the other nodes, and finds what it finds on one machine."""
+    on_ray, local = tmp_path / "ray", tmp_path / "local"
+    python, words = [sys.executable, tiny.__file__], ["reproduce", "fig2", "--out"]
+    with (tmp_path / "words").open("wb") as said_there:
+        driver = subprocess.Popen(
+            [*python, *words, str(on_ray), "--engine", "ray", "--address", cluster.address],
+            stdout=said_there,
+            stderr=said_there,
+        )
+    until(
+        lambda: (
+            driver.poll() is not None
+            or any(took_node_of(cluster, run) for run in (on_ray / "trainings").glob("*"))
+        )
+    )
+    assert driver.poll() is None, (tmp_path / "words").read_text()
+    assert driver.wait(timeout=600) == 0, (tmp_path / "words").read_text()
+    nodes = [node for node in cluster.list_all_nodes() if node.any_processes_alive()]
+    assert len(nodes) == 2
+    cluster.add_node(num_cpus=1, object_store_memory=100_000_000)  # for the other tests
+
+    subprocess.run([*python, *words, str(local)], check=True)
+    found = [
+        json.loads((out / "fig2.json").read_text())["outcome"]["runs"] for out in (on_ray, local)
+    ]
+    assert len(found[0]) == 6
+    for ours, theirs in zip(*found, strict=True):
+        assert ours | {"seconds": 0} == theirs | {"seconds": 0}
 
 
 @pytest.mark.usefixtures("_patient")
