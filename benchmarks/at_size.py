@@ -18,16 +18,15 @@ import argparse
 import math
 import shutil
 import time
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import at_size_search
 from at_size_images import Packed, cifar10
+from at_size_search import LARGE, SHARE, SMALL, Suggest, accuracy, suggestion, tuned
 from auto_lr import Ledger, Side, Trained, auto_plan
 from auto_lr_settings import Setting
 from fixnorm.training.checkpoint import Checkpoints, Damaged
@@ -48,7 +47,7 @@ ALPHA, TUNED, MORE = "auto-alpha", "weight-decay-8", "weight-decay-25"
 SEEDS = (1, 2, 3)
 _EVERY = 5
 """Epochs between looks at the test images."""
-BUDGETS = {TUNED: at_size_search.SMALL, MORE: at_size_search.LARGE}
+BUDGETS = {TUNED: SMALL, MORE: LARGE}
 SIDES = (AUTO.name, *(side.name for side in PEERS), ALPHA, TUNED, MORE)
 
 
@@ -193,34 +192,32 @@ class AtSize(Ledger):
     def trained(self, setting: Setting, side: Side, seed: int) -> dict[str, Any]:
         return trained(setting, side, self.images, seed, self.data).row()
 
-    def side(self, setting: Setting, name: str) -> Side:
-        """What is called so; its search is made first."""
-        if name == ALPHA:
-            return auto_plan(self, setting, AUTO, seed=0)
-        if name in BUDGETS:
-            row = at_size_search.tuned(
-                BUDGETS[name], partial(self._short, setting), partial(self._full, setting)
-            )
-            return Side(kind="decay", lr=row["lr"], decay=row["decay"])
+
+def side_of(ledger: Ledger, setting: Setting, name: str, suggest: Suggest = suggestion) -> Side:
+    """What is called so; its search is made first."""
+    if name == ALPHA:
+        return auto_plan(ledger, setting, AUTO, seed=0)
+    if name not in BUDGETS:
         return next(side for side in (AUTO, *PEERS) if side.name == name)
 
-    def _short(self, setting: Setting, number: int) -> dict[str, Any]:
-        known = short_ones(self.known.values(), setting.name)
-        if number < len(known):
-            return known[number]
-        numbers = [(row["lr"], row["decay"], at_size_search.accuracy(row)) for row in known]
-        lr, decay = at_size_search.suggestion(numbers)
-        side = Side(kind="decay", lr=lr, decay=decay, fraction=at_size_search.SHARE)
-        return self.get(setting, side, seed=0)
+    def short(number: int) -> dict[str, Any]:
+        known = short_ones(ledger.known.values(), setting.name)
+        tried = [(row["lr"], row["decay"], accuracy(row)) for row in known]
+        lr, decay = tried[number][:2] if number < len(tried) else suggest(tried)
+        side = Side(kind="decay", lr=lr, decay=decay, fraction=SHARE)
+        return ledger.get(setting, side, seed=0)
 
-    def _full(self, setting: Setting, lr: float, decay: float) -> dict[str, Any]:
-        return self.get(setting, Side(kind="decay", lr=lr, decay=decay), seed=0)
+    def full(lr: float, decay: float) -> dict[str, Any]:
+        return ledger.get(setting, Side(kind="decay", lr=lr, decay=decay), seed=0)
+
+    row = tuned(BUDGETS[name], short, full)
+    return Side(kind="decay", lr=row["lr"], decay=row["decay"])
 
 
 def short_ones(rows: Iterable[dict[str, Any]], setting: str) -> list[dict[str, Any]]:
     """The short trainings of a search, in their order."""
     own = (row for row in rows if row["setting"] == setting and row["decay"] is not None)
-    return [row for row in own if row["side"].endswith(f"-T{at_size_search.SHARE:g}")]
+    return [row for row in own if row["side"].endswith(f"-T{SHARE:g}")]
 
 
 def main() -> None:
@@ -240,10 +237,15 @@ def main() -> None:
     ledger = AtSize(given.out, cifar10(given.data), given.checkpoints, here)
     chosen = [setting for setting in SETTINGS if setting.name in given.settings]
     mine = [side for side in given.sides if SIDES.index(side) % parts == here]
-    # the last of the sides takes longest: every other one comes before it
-    for sides in ([side for side in mine if side != MORE], [side for side in mine if side == MORE]):
-        for setting, seed, name in product(chosen, SEEDS, sides):
-            ledger.get(setting, ledger.side(setting, name), seed)
+    for setting, seed, name in order(chosen, mine):
+        ledger.get(setting, side_of(ledger, setting, name), seed)
+
+
+def order(settings: Sequence[Setting], sides: Sequence[str]) -> Iterator[tuple[Setting, int, str]]:
+    """Seed by seed, so that a file is worth something early; the longest search comes last."""
+    soon, last = [side for side in sides if side != MORE], [side for side in sides if side == MORE]
+    yield from product(settings, SEEDS, soon)
+    yield from product(settings, SEEDS, last)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
+Tried = Sequence[tuple[float, float, float]]
+"""lr, weight decay and accuracy of short trainings, in their order."""
+Suggest = Callable[[Tried], tuple[float, float]]
 
 LR, DECAY = (0.01, 2.0), (1e-5, 5e-3)
 """The ranges, both on a log scale."""
@@ -36,8 +39,8 @@ SMALL, LARGE = Budget(15, 5), Budget(60, 13)
 """8 and 25 T_max. The larger one goes on where the smaller one has ended."""
 
 
-def suggestion(known: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """The next lr and weight decay after those of (lr, weight decay, accuracy).
+def suggestion(known: Tried) -> tuple[float, float]:
+    """The next lr and weight decay.
 
     By Optuna's Gaussian process, as the project's baseline, from nothing but these: a search that
     was stopped goes on as if it had not been.
