@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from auto_lr import UNCAPPED, Ledger, Side, Trained, schedule
+from auto_lr import UNCAPPED, Ledger, Side, Trained, schedule, score
 from auto_lr_images import batches, images_of, steps_of
 from auto_lr_settings import CHOOSING, Setting
 from fixnorm.mcbr import mean_cross_boundary_risk
@@ -129,7 +129,8 @@ class Trainings(Ledger):
             images = replace(
                 images, train=images.train[~held], train_labels=images.train_labels[~held]
             )
-        run = Trained(setting, replace(side, kind="rule"), images, seed)
+        rules, steps = replace(side, kind="rule"), steps_of(setting, images)
+        run = Trained(setting, rules, steps=steps, sample=images.train[:2], seed=seed)
         control = Controller(rule, run, held_images, held_labels) if rule in RULES else None
         per_epoch = len(images.train) // setting.batch
         for step, (x, y) in enumerate(batches(setting, images, seed)):
@@ -144,7 +145,7 @@ class Trainings(Ledger):
             "side": side.name,
             "seed": seed,
             "steps": run.total,
-            "accuracy": run.accuracy(images, seed),
+            "accuracy": score(run, images, seed),
             "largest_scale": round(run.largest, 5),
             "alphas": [] if control is None else control.caps[:: max(setting.epochs // 10, 1)],
         }

@@ -21,6 +21,7 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,16 @@ from torch import Tensor, nn
 
 import auto_lr_searches
 import fixnorm
-from auto_lr_images import Images, batches, images_of, steps_of
+from auto_lr_images import Images, batches, images_of, steps_of, val_batches
 from auto_lr_settings import CHOOSING, JUDGING, SHORT, Setting
 from fixnorm import models
 from fixnorm.tuning.trial import Trial
 
 UNCAPPED = 1e4
 """An alpha that no g meets."""
+_FIXED = ("rule", "constant", "tuned", "auto")
+"""Kinds with FixNorm; ``auto`` is the rule as ``fixnorm.attach`` has it."""
+Batches = Iterable[tuple[Tensor, Tensor]]
 
 # -- sides ---------------------------------------------------------------------------------------
 
@@ -54,6 +58,8 @@ class Side:
     memory: int = 0
     """Of a rule: 0 for the mean over all steps, else an average over about so many of the last."""
     fraction: float = 1.0
+    decay: float = 5e-4
+    """Weight decay of the kind ``decay``, which has an lr of its own, too."""
 
     @property
     def name(self) -> str:
@@ -64,6 +70,8 @@ class Side:
             words += [f"c{self.lr:g}", f"p{self.exponent:g}", f"m{self.memory}"]
         elif self.kind in ("constant", "schedule-free", "tuned"):
             words += [f"lr{self.lr:g}"]
+        elif self.kind == "decay":
+            words += [f"lr{self.lr:g}", f"wd{self.decay:g}"]
         if self.alpha != UNCAPPED:
             words += [f"alpha{self.alpha:g}"]
         if self.fraction != 1.0:
@@ -111,27 +119,31 @@ def usual_lr(setting: Setting) -> float:
 class Trained:
     """A model on its way, and how one step of it goes."""
 
-    def __init__(self, setting: Setting, side: Side, images: Images, seed: int) -> None:
+    def __init__(
+        self, setting: Setting, side: Side, *, steps: int, sample: Tensor, seed: int
+    ) -> None:
+        """``steps`` of a whole training, and a few images as a ``sample``."""
         self.setting, self.side = setting, side
-        self.total = max(round(steps_of(setting, images) * side.fraction), 1)
+        self.total = max(round(steps * side.fraction), 1)
         torch.manual_seed(seed)
-        grey = images.train.shape[1]
         self.model: nn.Module = models.create(
-            setting.net, num_classes=setting.classes, in_chans=grey
+            setting.net, num_classes=setting.classes, in_chans=sample.shape[1]
         ).to(memory_format=torch.channels_last)
         self.averager: Any = None
         self.mean = self.seen = 0.0
         self.lrs: list[float] = []
         self.largest = 0.0
-        sample = images.train[:2]
-        if side.kind in ("rule", "constant", "tuned"):
+        if side.kind in _FIXED:
             fixnorm.convert(self.model, alpha=side.alpha, sample=sample)
             groups = fixnorm.param_groups(self.model)
             nesterov = setting.momentum > 0
             self.optimizer: Any = torch.optim.SGD(
                 groups, lr=side.lr, momentum=setting.momentum, nesterov=nesterov
             )
-            fixnorm.attach(self.optimizer)
+            if side.kind == "auto":
+                fixnorm.attach(self.optimizer, lr="auto", steps=self.total)
+            else:
+                fixnorm.attach(self.optimizer)
             (self.fixed,) = [g for g in self.optimizer.param_groups if "fixnorm_target" in g]
             self.head = next(
                 m for m in self.model.modules() if isinstance(m, fixnorm.FixNormLinear)
@@ -142,13 +154,13 @@ class Trained:
     def _peer(self) -> Any:
         parameters = list(self.model.parameters())
         setting, kind = self.setting, self.side.kind
-        if kind == "weight-decay":
+        if kind in ("weight-decay", "decay"):
             return torch.optim.SGD(
                 parameters,
                 lr=usual_lr(setting),
                 momentum=setting.momentum,
                 nesterov=setting.momentum > 0,
-                weight_decay=5e-4,
+                weight_decay=self.side.decay,
             )
         if kind == "prodigy":
             from prodigyopt import Prodigy
@@ -178,7 +190,7 @@ class Trained:
         self.optimizer.step()
         if self.averager is not None:
             self.averager.step()
-        if self.side.kind in ("rule", "constant", "tuned"):
+        if self.side.kind in _FIXED:
             classes = self.setting.classes
             self.largest = max(self.largest, float(self.head.g.detach().abs()) / classes**0.5)
         return float(loss.item())
@@ -215,35 +227,40 @@ class Trained:
         heavy = (1 - self.setting.momentum) / 0.1
         return heavy * self.side.lr / (longest * math.sqrt(self.mean))
 
-    def accuracy(self, images: Images, seed: int) -> float:
-        """On all validation images, in percent."""
+    def accuracy(self, val: Batches, train: Batches) -> float:
+        """On all validation images, in percent.
+
+        Of ``train`` schedule-free takes the first 50, as it asks for running statistics at the
+        averaged weights.
+        """
         model = self.model if self.averager is None else self.averager.averaged_model
         if self.side.kind == "schedule-free":
             self.optimizer.eval()
-            _measure_norms(model, self.setting, images, seed)
+            model.train()
+            with torch.no_grad():
+                for _, (x, _) in zip(range(50), train, strict=False):
+                    model(x)
         model.eval()
+        right = count = 0
         with torch.no_grad():
-            right = sum(
-                int((model(x.contiguous(memory_format=torch.channels_last)).argmax(1) == y).sum())
-                for x, y in zip(images.val.split(1000), images.val_labels.split(1000), strict=True)
-            )
-        return 100 * right / len(images.val)
+            for x, y in val:
+                right += int((model(x).argmax(1) == y).sum())
+                count += len(y)
+        if self.side.kind == "schedule-free":
+            self.optimizer.train()
+        return 100 * right / count
 
 
-def _measure_norms(model: nn.Module, setting: Setting, images: Images, seed: int) -> None:
-    """Running statistics at the averaged weights, as schedule-free asks for."""
-    model.train()
-    with torch.no_grad():
-        for n, (x, _) in enumerate(batches(setting, images, seed + 1000)):
-            if n == 50:
-                break
-            model(x)
+def score(run: Trained, images: Images, seed: int) -> float:
+    """What a run is worth on the validation images, in percent."""
+    return run.accuracy(val_batches(images), batches(run.setting, images, seed + 1000))
 
 
 def trained(setting: Setting, side: Side, data: Path, seed: int) -> dict[str, Any]:
     """A training from its first step to its last."""
     images, began = images_of(setting, data), time.perf_counter()
-    run, loss = Trained(setting, side, images, seed), math.nan
+    steps, sample = steps_of(setting, images), images.train[:2]
+    run, loss = Trained(setting, side, steps=steps, sample=sample, seed=seed), math.nan
     for step, (x, y) in zip(range(run.total), batches(setting, images, seed), strict=False):
         loss = run.step(step, x, y)
         if not math.isfinite(loss):
@@ -254,7 +271,7 @@ def trained(setting: Setting, side: Side, data: Path, seed: int) -> dict[str, An
         "side": side.name,
         "seed": seed,
         "steps": run.total,
-        "accuracy": run.accuracy(images, seed) if math.isfinite(loss) else None,
+        "accuracy": score(run, images, seed) if math.isfinite(loss) else None,
         "loss": round(loss, 5) if math.isfinite(loss) else None,
         "lr": [round(lrs[int(len(lrs) * share)], 6) for share in (0, 0.1, 0.5, 0.999)]
         if lrs
@@ -274,6 +291,10 @@ class Ledger:
     def __init__(self, path: Path, data: Path) -> None:
         self.path, self.data = path, data
         self.known: dict[tuple[str, str, int], dict[str, Any]] = {}
+        self.read(path)
+
+    def read(self, path: Path) -> None:
+        """The rows of a file, and of those of other parts."""
         for file in [path, *path.parent.glob(f"{path.name}.*")]:
             if file.exists():
                 for line in file.read_text().splitlines():

@@ -95,6 +95,12 @@ def batches(setting: Setting, images: Images, seed: int) -> Iterator[tuple[Tenso
             yield batch.contiguous(memory_format=torch.channels_last), images.train_labels[chosen]
 
 
+def val_batches(images: Images) -> Iterator[tuple[Tensor, Tensor]]:
+    """All validation images, in order."""
+    for x, y in zip(images.val.split(1000), images.val_labels.split(1000), strict=True):
+        yield x.contiguous(memory_format=torch.channels_last), y
+
+
 def steps_of(setting: Setting, images: Images) -> int:
     """T."""
     return setting.epochs * (len(images.train) // setting.batch)

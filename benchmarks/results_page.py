@@ -1,4 +1,4 @@
-"""Fill the pages results, auto-lr and beyond-cnns and the README's table from the stored numbers.
+"""Fill the pages of results and the README's table from the stored numbers.
 
     python benchmarks/results_page.py            write them, and the figures into docs/results
     python benchmarks/results_page.py --check    only say whether they are up to date
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import at_size_page
 import auto_alpha_page
 import auto_lr_page
 import matrix_page
@@ -37,7 +38,10 @@ REPLAYS = {
     "random": ROOT / "results" / "replay" / "random.md",
 }
 PAGES = (
-    *(ROOT / "docs" / name for name in ("results.md", "auto-lr.md", "beyond-cnns.md")),
+    *(
+        ROOT / "docs" / name
+        for name in ("results.md", "auto-lr.md", "at-size.md", "beyond-cnns.md")
+    ),
     ROOT / "README.md",
 )
 FIGURES = ROOT / "docs" / "results"
@@ -79,8 +83,9 @@ def makers() -> dict[str, Callable[[], str]]:
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
-    texts = auto_lr_page.blocks() | auto_alpha_page.blocks() | matrix_page.blocks()
-    return made | {name: partial(str, text) for name, text in texts.items()}
+    for page in (auto_lr_page, auto_alpha_page, at_size_page, matrix_page):
+        made |= {name: partial(str, text) for name, text in page.blocks().items()}
+    return made
 
 
 def replayed(path: Path) -> str:
@@ -203,8 +208,9 @@ def main() -> None:
     for path, text in new.items():
         path.write_text(text)
     FIGURES.mkdir(exist_ok=True)
-    for one in exhibits(records()).values():
-        for drawing in one.drawings:
+    drawings = [drawing for one in exhibits(records()).values() for drawing in one.drawings]
+    for drawing in (*drawings, at_size_page.drawing()):
+        if drawing is not None:
             (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
 
 

@@ -54,7 +54,14 @@ def test_a_record_says_where_its_numbers_come_from(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/results.md", "docs/auto-lr.md", "docs/beyond-cnns.md", "README.md"]
+    "page",
+    [
+        "docs/results.md",
+        "docs/auto-lr.md",
+        "docs/at-size.md",
+        "docs/beyond-cnns.md",
+        "README.md",
+    ],
 )
 def test_pages_say_what_is_stored(page: str, pages: ModuleType) -> None:
     text = (ROOT / page).read_text()
