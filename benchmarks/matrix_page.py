@@ -24,6 +24,8 @@ SIDES = {
     "adamw": "AdamW + weight decay",
     "adamw-tables": "AdamW + weight decay, ten times the lr for embeddings",
     "muon": "Muon + weight decay",
+    "adamw-fan": "AdamW + weight decay, start by fan-in",
+    "muon-fan": "Muon + weight decay, start by fan-in",
     "global": "FixNorm, one joint norm (AdamW)",
     "matrix": "FixNorm, scope `matrix` (AdamW)",
     "matrix-own": 'scope `matrix`, `length="own"` (AdamW)',
@@ -33,8 +35,10 @@ SIDES = {
     "auto-muon": 'scope `matrix`, `lr="auto"` (Muon)',
 }
 _MATRIX = [side for side in SIDES if side.startswith(("matrix", "auto"))]
-_DECAYING = ("adamw", "adamw-tables", "muon")
-SEARCHED = [side for side in SIDES if not side.startswith("auto") and side != "adamw-tables"]
+_DECAYING = ("adamw", "adamw-tables", "muon", "adamw-fan", "muon-fan")
+SEARCHED = [
+    s for s in SIDES if not s.startswith("auto") and s[-4:] != "-fan" and s != "adamw-tables"
+]
 _SEEDS = 3
 Row = dict[str, Any]
 
@@ -67,7 +71,8 @@ def numbers(row: Row) -> str:
     other = "wd" if row["side"] in _DECAYING else "α"
     tied = row["setting"] == "gpt-tied" and row["side"] not in _DECAYING
     cap = "" if tied else f", {other} {row['other']:g}"
-    return f"lr {row['lr']:g}, start ×{row['radius']:g}{cap}"
+    start = "by fan-in" if row["radius"] == "fan_in" else f"×{row['radius']:g}"
+    return f"lr {row['lr']:g}, start {start}{cap}"
 
 
 def judgement(rows: Sequence[Row]) -> str:

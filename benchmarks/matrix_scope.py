@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fixnorm.radius import Radius
 from matrix_settings import CHOOSING, JUDGED, LONG, WIDTHS, Setting
 from matrix_sides import (
     ADAMW,
@@ -57,13 +58,17 @@ def best(points: list[Point]) -> Point:
     return max(points, key=lambda point: point.score)
 
 
-def search(lrs: tuple[float, ...], others: tuple[float, ...], get: Get) -> list[Point]:
+def search(
+    lrs: tuple[float, ...], others: tuple[float, ...], get: Get, *, by_fan_in: bool = False
+) -> list[Point]:
     """Eight trainings, wherever they lead."""
-    points = [get(Point(lr=lr, radius=3.0, other=others[0])) for lr in lrs]
-    top = best(points)
-    points.append(get(replace(top, radius=6.0)))
-    points.append(get(replace(top, radius=12.0 if points[-1].score > top.score else 1.0)))
-    for _ in range(2 if len(others) > 1 else 3):
+    start: Radius = "fan_in" if by_fan_in else 3.0
+    points = [get(Point(lr=lr, radius=start, other=others[0])) for lr in lrs]
+    if not by_fan_in:
+        top = best(points)
+        points.append(get(replace(top, radius=6.0)))
+        points.append(get(replace(top, radius=12.0 if points[-1].score > top.score else 1.0)))
+    while len(points) < (7 if len(others) > 1 else 8):
         points.append(get(replace(best(points), lr=next_lr(points))))
     if len(others) > 1:
         points.append(get(replace(best(points), other=others[1])))
@@ -128,7 +133,8 @@ def judge(ledger: Ledger, setting: Setting, side: Side) -> Point:
     get = ledger.getter(setting, side)
     lrs = side.text_lrs if setting.is_text else side.image_lrs
     capless = setting.tied and not side.decays  # a tied head has no cap
-    winner = best(search(lrs, side.others[:1] if capless else side.others, get))
+    others = side.others[:1] if capless else side.others
+    winner = best(search(lrs, others, get, by_fan_in=side.starts_by_fan_in))
     for seed in SEEDS:
         get(replace(winner, seed=seed))
     return winner

@@ -34,7 +34,12 @@ class Side:
     @property
     def decays(self) -> bool:
         """Whether the other number is a weight decay."""
-        return self.name in ("adamw", "adamw-tables", "muon")
+        return self.name.removesuffix("-fan") in ("adamw", "adamw-tables", "muon")
+
+    @property
+    def starts_by_fan_in(self) -> bool:
+        """Whether the start is given, and all of the search goes to lr and the other number."""
+        return self.name.endswith("-fan")
 
 
 ANGLES = (0.007, 0.02, 0.06)
@@ -46,6 +51,8 @@ TABLES = Side(name="adamw-tables")
 than is good for matrices."""
 MATRIX = Side(name="matrix", image_lrs=ANGLES, text_lrs=ANGLES, others=CAPS)
 MUON = Side(name="muon")
+FAN_IN = (replace(ADAMW, name="adamw-fan"), replace(MUON, name="muon-fan"))
+"""A control: with the start that the rule for lr has beside it."""
 SIDES = (ADAMW, MATRIX, MUON, Side(name="global", others=CAPS))
 OWN_LRS = (0.01, 0.03, 0.09)
 OWN = replace(MATRIX, name="matrix-own", image_lrs=OWN_LRS, text_lrs=OWN_LRS)
@@ -56,7 +63,7 @@ AUTO_MUON = Side(name="auto-muon")
 AUTO_ADAMW = Side(name="auto-adamw")
 """Nothing is searched for: lr by the rule, and :data:`NO_SEARCH`."""
 OWN_LENGTH = (OWN, MUON_OWN)
-KNOWN = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON, MUON_OWN)}
+KNOWN = {side.name: side for side in (*SIDES, OWN, TABLES, MATRIX_MUON, MUON_OWN, *FAN_IN)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

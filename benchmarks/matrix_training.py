@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fixnorm
 import matrix_settings
+from fixnorm.radius import set_radii_
 from matrix_settings import Setting
 from matrix_sides import OWN_LENGTH, TABLES, Point, Side
 
@@ -52,7 +53,7 @@ def optimizers(
     muon: Any = functools.partial(torch.optim.Muon, lr=point.lr, adjust_lr_fn="match_rms_adamw")
     if side.decays:
         groups = fixnorm.param_groups(model, method="weight-decay", weight_decay=point.other)
-        if side.name == "adamw":
+        if side.name in ("adamw", "adamw-fan"):
             return [adam(groups)]
         if side == TABLES:
             tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
@@ -151,10 +152,9 @@ def trained(setting: Setting, side: Side, point: Point, data: Path) -> dict[str,
     torch.manual_seed(point.seed)
     model = matrix_settings.network(setting)
     total = matrix_settings.steps_of(setting, data)
-    if point.radius != "fan_in":  # which convert sets
-        with torch.no_grad():
-            for weight in weights_of(model):
-                weight.mul_(point.radius)
+    if not side.finds_lr:  # else convert does it
+        ours = {id(weight) for weight in weights_of(model)}
+        set_radii_(model, [n for n, p in model.named_parameters() if id(p) in ours], point.radius)
     made: list[torch.optim.Optimizer] = []
     loss = math.nan
     for step, (x, y) in enumerate(matrix_settings.batches(setting, data, point.seed)):

@@ -1,10 +1,10 @@
-"""A language model in a plain loop, each matrix on a sphere of its own: four lines are new.
+"""A language model in a plain loop, each matrix on a sphere of its own, and no lr to search for.
 
     python examples/gpt.py
 
 No weight of a transformer is scale-free, so the joint norm of the paper is not for it. With
-``scope="matrix"`` the optimizer says in which direction each matrix goes, and lr, the largest angle
-of a step, how far. Embeddings, norms and biases are the optimizer's as ever, with the same lr.
+``scope="matrix"`` the optimizer says in which direction each matrix goes, and the lr how far: an
+angle, which follows from the number of steps. Muon has the hidden matrices, AdamW all else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import fixnorm  # new
 
-WIDTH, CONTEXT, BATCH, STEPS, LR = 32, 32, 16, 150, 0.05
+WIDTH, CONTEXT, BATCH, STEPS = 32, 32, 16, 150
 
 
 class GPT(nn.Module):
@@ -51,19 +51,27 @@ def main() -> None:
     model = GPT(len(known))
 
     sample = codes[: 4 * CONTEXT].view(4, -1)
-    print(fixnorm.convert(model, alpha=2.0, scope="matrix", sample=sample))  # new
-    optimizer = torch.optim.AdamW(fixnorm.param_groups(model, length="own"), lr=LR)  # new
-    handle = fixnorm.attach(optimizer)  # new
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, STEPS, pct_start=0.1)
+    print(fixnorm.convert(model, alpha=2.0, scope="matrix", radius="fan_in", sample=sample))  # new
+    hidden, *others = fixnorm.param_groups(model, length="own", hidden_apart=True)  # new
+    optimizers = [
+        torch.optim.Muon([hidden], lr=1.0, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.95)),
+    ]
+    handle = fixnorm.attach(*optimizers, lr="auto", steps=STEPS)  # new
+    schedules = [
+        torch.optim.lr_scheduler.OneCycleLR(o, 1.0, STEPS, pct_start=0.1, cycle_momentum=False)
+        for o in optimizers
+    ]
 
     for step in range(STEPS):
         starts = torch.randint(len(codes) - CONTEXT, (BATCH, 1))
         found = codes[starts + torch.arange(CONTEXT + 1)]
         loss = nn.functional.cross_entropy(model(found[:, :-1]).flatten(0, 1), found[:, 1:].ravel())
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
-        optimizer.step()
-        schedule.step()
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
         if step % 50 == 49:
             angles = [matrix.angle for matrix in handle.figures().matrices.values()]
             print(f"{loss.item():.2f} nats a character; the largest turn {max(angles):.4f}")

@@ -29,7 +29,7 @@ from fixnorm.telemetry import RuleFigures
 
 __all__ = ["ANGLE", "OWN", "PLAIN", "AngleRule", "has_matrices"]
 
-ANGLE, OWN, PLAIN = 0.4, 1.0, 1.0
+ANGLE, OWN, PLAIN = 0.5, 1.0, 1.0
 """c of matrices by the length of their steps, and of all else; ``benchmarks/matrix_scope.py``."""
 
 
