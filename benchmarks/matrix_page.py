@@ -17,7 +17,7 @@ from typing import Any
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
 from matrix_settings import CHOOSING, JUDGED, LONG, WIDTHS, Setting
-from matrix_sides import CONSTANTS
+from matrix_sides import CONSTANTS, GAINS
 
 STORED = Path(__file__).parents[1] / "results" / "matrix_scope.jsonl"
 SIDES = {
@@ -143,6 +143,19 @@ def _lost(by: dict[tuple[float, float], float], pair: tuple[float, float]) -> fl
     return 100 * (best - by[pair]) / abs(best)
 
 
+def gains(rows: Sequence[Row]) -> str:
+    """What learnt gains of rows change, paired by seed, in percent of the loss or the accuracy."""
+    changes = []
+    for setting in CHOOSING:
+        with_gains, without = (scores(finals(rows, setting.name, side.name)) for side in GAINS)
+        if with_gains and without:
+            changes += [100 * (a - b) / abs(b) for a, b in zip(with_gains, without, strict=True)]
+    if not changes:
+        return "not measured yet\n"
+    count = len(changes) // _SEEDS
+    return f"{mean_of(changes).interval(1)} %, over {count} settings and {_SEEDS} seeds.\n"
+
+
 def radii(rows: Sequence[Row]) -> str:
     """The best of the search with each radius of the start: one seed."""
     lines = []
@@ -217,7 +230,7 @@ def longer(rows: Sequence[Row]) -> str:
                 kept, halved = scores(finals(rows, long.name, side)), []
             else:
                 kept, halved = _at(rows, long, side, won), _at(rows, long, side, won, 0.5)
-            if not kept:
+            if not kept or not reference:
                 continue
             cells = [
                 mean_of([sign * x for x in found]).spread(digits) if found else ""
@@ -266,6 +279,7 @@ def blocks() -> dict[str, str]:
         ),
         "matrix-muon": beside(rows, "muon", "better than Muon + weight decay by"),
         "matrix-constants": constants(rows),
+        "matrix-gains": gains(rows),
         "matrix-radii": radii(rows),
         "matrix-transfer": transfer(rows),
         "matrix-longer": longer(rows),
