@@ -91,6 +91,8 @@ def test_dry_run_without_a_search_for_lr(said: Said) -> None:
         (["--lr-max", "2"], "paper"),
         (["--splits", "3"], "paper"),
         (["--set", "optimizer=lamb"], "paper"),
+        (["--set", "optimizer=muon", "--set", "scope=matrix"], "auto"),
+        (["--set", "optimizer=muon"], "paper"),
         (["--lr-max", "2", "--plan", "unimodal", "--margin", "2"], "unimodal"),
     ],
 )

@@ -288,8 +288,9 @@ def plan_for(wanted: Wanted, recipe: Recipe) -> Plan:
     name = wanted.plan
     if name is None:
         searches = any(getattr(wanted, option) is not None for option in _OF_LR)
-        joint = recipe.scope != "matrix"
-        judged = joint and recipe.optimizer == "sgd" and recipe.against_auto_lr is None
+        of_muon = recipe.scope == "matrix" and recipe.optimizer.endswith("muon")
+        of_sgd = recipe.scope != "matrix" and recipe.optimizer == "sgd"
+        judged = (of_muon or of_sgd) and recipe.against_auto_lr is None
         name = AUTO if judged and not searches else "paper"
     plan = plan_of(name)
     if wanted.margin is not None and "margin" not in plan.parameters:
