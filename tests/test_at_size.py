@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +14,10 @@ from PIL import Image
 
 from fixnorm.data.packed import open_cifar10
 from fixnorm.training.checkpoint import read
+from helpers.benchmarks import load
 
-ROOT = Path(__file__).parent.parent
+__all__ = ["load"]  # a fixture, which pytest looks up by name
 PEERS = {"prodigy": "prodigyopt", "dog": "dog", "schedule-free-lr5": "schedulefree"}
-
-
-@pytest.fixture(scope="module")
-def load() -> Iterator[Any]:
-    """Benchmarks by name, imported as where a script is run from."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,9 @@ import optuna
 import pytest
 
 from fixnorm.report.drawing import png
+from helpers.benchmarks import load
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def load() -> Iterator[Any]:
-    """Benchmarks by name, imported as where a script is run from."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module
+__all__ = ["load"]  # a fixture, which pytest looks up by name
 
 
 @pytest.fixture(scope="module")
