@@ -253,6 +253,22 @@ def test_every_weight_keeps_its_norm(tmp_path: Path, fields: dict[str, Any]) -> 
     assert not torch.equal(end[names[-1]], start.get_parameter(names[-1]))
 
 
+def test_muon_has_the_hidden_matrices_of_a_recipe() -> None:
+    recipe = small(**BY_RULE, optimizer="muon", model="micronet-vit", image_size=32)
+    trainee = build(recipe, digits(recipe), ALONE)
+    hidden, others, rest = trainee.optimizer.param_groups
+    assert [group.get("fixnorm_length") for group in (hidden, others, rest)] == [
+        "angle",
+        "own",
+        None,
+    ]
+    assert [group["use_fallback"] for group in (others, rest)] == [True, True]
+    assert all(weight.ndim == 2 for weight in hidden["params"])
+    attention = trainee.model.get_parameter("blocks.0.attn.qkv.weight")
+    assert any(weight is attention for weight in hidden["params"])
+    assert true_norm([attention]) == pytest.approx(len(attention) ** 0.5)  # by fan-in
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("method", get_args(MethodName))
 @pytest.mark.parametrize("model", ["digits-resnet", "tinynet-se"])
