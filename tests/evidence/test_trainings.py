@@ -37,7 +37,7 @@ def found(score: float | None, largest_scale: float | None = None) -> Found:
         seconds=1.0,
         steps=10,
         device="",
-        commit=None,
+        commits=(),
         curve={},
     )
 

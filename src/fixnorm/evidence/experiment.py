@@ -77,6 +77,8 @@ class Experiment(Part):
     """The class is the experiment, its instances are outcomes."""
 
     title: ClassVar[str]
+    of_scores: ClassVar[bool] = False
+    """Whether it needs no more of a training than a recording has."""
 
     @classmethod
     @abstractmethod
