@@ -55,8 +55,8 @@ class Wanted:
     recorded: Annotated[
         Path | None,
         typer.Option(
-            help="Recorded landscapes (results/landscapes): for fig4 and forgiveness their trainings"
-            " are there."
+            help="Recorded landscapes (results/landscapes): fig4 and forgiveness take their trainings"
+            " from there."
         ),
     ] = None
     dry_run: Annotated[
