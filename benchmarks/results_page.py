@@ -20,6 +20,8 @@ from pathlib import Path
 import auto_alpha_page
 import auto_lr_page
 import matrix_page
+import noise_page
+import sphere_page
 from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig2 import Fig2
@@ -79,8 +81,11 @@ def makers() -> dict[str, Callable[[], str]]:
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
-    texts = auto_lr_page.blocks() | auto_alpha_page.blocks() | matrix_page.blocks()
-    return made | {name: partial(str, text) for name, text in texts.items()}
+    texts = [
+        page.blocks()
+        for page in (auto_lr_page, auto_alpha_page, matrix_page, noise_page, sphere_page)
+    ]
+    return made | {name: partial(str, text) for each in texts for name, text in each.items()}
 
 
 def replayed(path: Path) -> str:
@@ -95,7 +100,7 @@ def claims(everything: dict[str, Exhibit]) -> str:
         for name, one in everything.items()
         for claim in one.claims
     )
-    columns = ("experiment", "the paper's claim", "here", "measured")
+    columns = ("experiment", "claim", "here", "measured")
     return TextTable("", columns, rows, words=4).markdown(title=False)
 
 
@@ -203,9 +208,9 @@ def main() -> None:
     for path, text in new.items():
         path.write_text(text)
     FIGURES.mkdir(exist_ok=True)
-    for one in exhibits(records()).values():
-        for drawing in one.drawings:
-            (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
+    drawings = [one for exhibit in exhibits(records()).values() for one in exhibit.drawings]
+    for drawing in (*drawings, sphere_page.drawing()):
+        (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ class Wanted:
     recorded: Annotated[
         Path | None,
         typer.Option(
-            help="Recorded landscapes (results/landscapes): fig4 and forgiveness take their trainings"
-            " from there."
+            help="Recorded landscapes, such as results/landscapes: fig4 and forgiveness take their"
+            " trainings from there."
         ),
     ] = None
     dry_run: Annotated[

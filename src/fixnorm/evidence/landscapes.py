@@ -189,9 +189,13 @@ class Landscape:
 
     def mean(self, lr: float, level: float, *, fraction: float = 1.0) -> float:
         """The accuracy that a training has there on average."""
+        return self.mean_of(self.corners(lr, level, fraction=fraction), fraction=fraction)
+
+    def mean_of(self, corners: Sequence[Corner], *, fraction: float = 1.0) -> float:
+        """The same where the corners are known."""
         return math.fsum(
             corner.weight * self.means[fraction, corner.level, corner.lr].accuracy
-            for corner in self.corners(lr, level, fraction=fraction)
+            for corner in corners
         )
 
 

@@ -28,6 +28,7 @@ from fixnorm.evidence.experiment import (
 )
 from fixnorm.evidence.grids import under_caps
 from fixnorm.evidence.landscapes import Point
+from fixnorm.evidence.noise import Group, near_the_best
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Found, Trainings
 from fixnorm.report.drawing import Drawing, Panel
@@ -134,6 +135,9 @@ class Fig4(DrawnExperiment):
         tables, claims = (one.table() for one in maps), (one.claim() for one in maps)
         return Exhibit((drawing,), tuple(tables), tuple(claims))
 
+    def repeats(self) -> dict[str, list[Group]]:
+        return {grid.name: near_the_best(_groups(grid)) for grid in self.landscapes}
+
 
 # -- trainings -------------------------------------------------------------------------------------
 
@@ -183,6 +187,12 @@ def _decay_grid(trainings: Trainings, workload: Workload) -> Grid:
     ]
     recipe = workload.recipe_for("weight-decay").to_dict()
     return Grid(name=workload.recipe, method="weight-decay", recipe=recipe, points=tuple(points))
+
+
+def _groups(grid: Grid) -> list[Group]:
+    whole = sorted((point for point in grid.points if point.whole), key=lambda point: point.seed)
+    cells = grouped(whole, lambda point: point.place).values()
+    return [[point.accuracy or 0.0 for point in cell] for cell in cells]
 
 
 def _point(found: Found, *, curves: bool, **place: float) -> GridPoint:

@@ -1,56 +1,28 @@
-"""Forgiveness: what is lost where lr and alpha, or lr and weight decay, are not quite right.
-
-Around the best of a recorded landscape, and by one default for settings that differ.
-"""
+"""Forgiveness: what is lost where lr and alpha, or lr and weight decay, are not quite right."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
-from fixnorm.evidence.experiment import DrawnExperiment, Exhibit
+from pydantic import Field, model_validator
+
+from fixnorm.evidence.experiment import NEAR, DrawnExperiment, Exhibit, need, same_number
 from fixnorm.evidence.experiments.fig4 import DECAYED_LRS, DECAYS, LRS
+from fixnorm.evidence.forgiveness import centred_view, default_view
+from fixnorm.evidence.forgiveness.cells import NAMES, SEEDS, Cell, Grid, Recording, Setting, Side
 from fixnorm.evidence.grids import under_caps
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Trainings
-from fixnorm.training.bounded import Name, Percent, Positive
-from fixnorm.training.checked import Part
+from fixnorm.report.drawing import Drawing
 
 __all__ = ["Forgiveness"]
 
-SEEDS = 2
-"""A default is chosen on the one and judged on the other, and the other way round."""
 STEPS = 5
 """Of lr, alpha and weight decay, in the grids of one default: each is twice the one before."""
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0)
-Side = Literal["fixnorm", "auto", "weight-decay"]
-
-
-class Cell(Part):
-    """A point of a grid."""
-
-    lr: Positive | None
-    """None: it follows from the sphere."""
-    level: Positive
-    """alpha or λ."""
-    scores: tuple[Percent | None, ...]
-    """By seed; none where it diverged."""
-
-
-class Grid(Part):
-    """All of one side in one setting."""
-
-    side: Side
-    cells: tuple[Cell, ...]
-
-
-class Setting(Part):
-    """What was trained, by each side."""
-
-    name: Name
-    recipe: Name
-    grids: tuple[Grid, ...]
 
 
 class Forgiveness(DrawnExperiment):
@@ -59,8 +31,8 @@ class Forgiveness(DrawnExperiment):
     title: ClassVar = "Forgiveness: what a wrong number costs"
     of_scores: ClassVar = True
 
-    landscapes: tuple[Setting, ...]
-    settings: tuple[Setting, ...]
+    landscapes: Annotated[tuple[Recording, ...], Field(min_length=1)]
+    settings: Annotated[tuple[Setting, ...], Field(min_length=2)]
 
     @classmethod
     def train(cls, trainings: Trainings, scale: Scale) -> Self:
@@ -70,24 +42,49 @@ class Forgiveness(DrawnExperiment):
         )
         return cls(landscapes=tuple(landscapes), settings=tuple(settings))
 
+    @model_validator(mode="after")
+    def _same_places(self) -> Self:
+        for setting in self.settings:
+            need(setting.sides == tuple(NAMES), f"grids should be of {', '.join(NAMES)}")
+        for side in NAMES:
+            places = {tuple(setting.table[side]) for setting in self.settings}
+            same_number([len(places), 1], f"cells of {side} should be the same in all settings")
+        return self
+
     def show(self) -> Exhibit:
-        raise NotImplementedError
+        maps = Drawing(
+            "forgiveness",
+            "What is lost around the best",
+            "Regret (%) to the best of both methods, over factors of each method's own best"
+            " numbers, as far as both were recorded on both sides; means of"
+            f" {SEEDS} seeds, interpolated. The numbers stand where trainings were recorded, the"
+            f" dark line is at {NEAR:g} %.",
+            tuple(panel for each in self.landscapes for panel in centred_view.maps(each)),
+        )
+        default = default_view.View(self.settings)
+        return Exhibit(
+            (maps, default.drawing()),
+            (*map(centred_view.table, self.landscapes), *default.tables()),
+            (*map(centred_view.claim, self.landscapes), *default.claims()),
+        )
+
+    def repeats(self) -> dict[str, list[Group]]:
+        """The landscapes' settings have the names of their recipes, the others' their own."""
+        named: dict[str, Setting] = {recording.recipe: recording for recording in self.landscapes}
+        named |= {setting.name: setting for setting in self.settings}
+        return {name: setting.near_the_best() for name, setting in named.items()}
 
 
 # -- trainings -------------------------------------------------------------------------------------
 
 
-def _recorded(trainings: Trainings, workload: Workload) -> Setting:
+def _recorded(trainings: Trainings, workload: Workload) -> Recording:
     """The grids of ``fixnorm reproduce landscapes``."""
-    return _setting(
-        workload,
-        trainings.each(
-            [
-                partial(_capped, trainings, workload, "fixnorm", LRS, workload.space.alphas),
-                partial(_decayed, trainings, workload, DECAYED_LRS, DECAYS),
-            ]
-        ),
-    )
+    grids = [
+        partial(_capped, trainings, workload, "fixnorm", LRS, workload.space.alphas),
+        partial(_decayed, trainings, workload, DECAYED_LRS, DECAYS),
+    ]
+    return Recording(name=workload.name, recipe=workload.recipe, grids=tuple(trainings.each(grids)))
 
 
 def _doubled(trainings: Trainings, workload: Workload) -> Setting:
@@ -95,20 +92,12 @@ def _doubled(trainings: Trainings, workload: Workload) -> Setting:
     lowest, highest = workload.decay.lr[0], workload.decay.weight_decay[1]
     lrs = tuple(lowest * 2**k for k in range(STEPS))
     decays = tuple(highest / 2**k for k in reversed(range(STEPS)))
-    return _setting(
-        workload,
-        trainings.each(
-            [
-                partial(_capped, trainings, workload, "fixnorm", lrs, ALPHAS),
-                partial(_capped, trainings, workload, "auto", (None,), ALPHAS),
-                partial(_decayed, trainings, workload, lrs, decays),
-            ]
-        ),
-    )
-
-
-def _setting(workload: Workload, grids: Sequence[Grid]) -> Setting:
-    return Setting(name=workload.name, recipe=workload.recipe, grids=tuple(grids))
+    grids = [
+        partial(_capped, trainings, workload, "fixnorm", lrs, ALPHAS),
+        partial(_capped, trainings, workload, "auto", (None,), ALPHAS),
+        partial(_decayed, trainings, workload, lrs, decays),
+    ]
+    return Setting(name=workload.name, recipe=workload.recipe, grids=tuple(trainings.each(grids)))
 
 
 def _capped(
@@ -132,7 +121,7 @@ def _capped(
     return Grid(
         side=side,
         cells=tuple(
-            Cell(lr=lr, level=a, scores=tuple(by_place[s, lr][k] for s in range(SEEDS)))
+            Cell(lr=lr, level=a, scores=(by_place[0, lr][k], by_place[1, lr][k]))
             for lr in lrs
             for k, a in enumerate(alphas)
         ),
@@ -152,7 +141,7 @@ def _decayed(
     return Grid(
         side="weight-decay",
         cells=tuple(
-            Cell(lr=lr, level=d, scores=tuple(scores[s, lr, d] for s in range(SEEDS)))
+            Cell(lr=lr, level=d, scores=(scores[0, lr, d], scores[1, lr, d]))
             for lr in lrs
             for d in decays
         ),
