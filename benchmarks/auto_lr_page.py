@@ -226,6 +226,17 @@ def _tuned(results: Results, setting: str) -> str:
     return side(found)
 
 
+def tuned_lr(results: Results, setting: str) -> float:
+    """The learning rate of Algorithm 4's winner."""
+    return _numbers(_tuned(results, setting))[0]
+
+
+def _numbers(side: str) -> tuple[float, float]:
+    """lr and alpha of a winner of Algorithm 4, from its name in the file."""
+    lr, alpha = side.removeprefix("tuned-lr").split("-alpha")
+    return float(lr), float(alpha.partition("-")[0])
+
+
 def _planned(results: Results, setting: str) -> str:
     """The winner of plan auto; where no cap was met, the rule itself."""
     largest = results.of(setting, CHOSEN)[0]["largest_scale"]

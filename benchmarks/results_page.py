@@ -21,6 +21,8 @@ import at_size_page
 import auto_alpha_page
 import auto_lr_page
 import matrix_page
+import noise_page
+import sphere_page
 from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig2 import Fig2
@@ -83,7 +85,8 @@ def makers() -> dict[str, Callable[[], str]]:
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
-    for page in (auto_lr_page, auto_alpha_page, at_size_page, matrix_page):
+    pages = (auto_lr_page, auto_alpha_page, at_size_page, matrix_page, noise_page, sphere_page)
+    for page in pages:
         made |= {name: partial(str, text) for name, text in page.blocks().items()}
     return made
 
@@ -100,7 +103,7 @@ def claims(everything: dict[str, Exhibit]) -> str:
         for name, one in everything.items()
         for claim in one.claims
     )
-    columns = ("experiment", "the paper's claim", "here", "measured")
+    columns = ("experiment", "claim", "here", "measured")
     return TextTable("", columns, rows, words=4).markdown(title=False)
 
 
@@ -209,7 +212,7 @@ def main() -> None:
         path.write_text(text)
     FIGURES.mkdir(exist_ok=True)
     drawings = [drawing for one in exhibits(records()).values() for drawing in one.drawings]
-    for drawing in (*drawings, at_size_page.drawing()):
+    for drawing in (*drawings, at_size_page.drawing(), sphere_page.drawing()):
         if drawing is not None:
             (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
 

@@ -10,6 +10,7 @@ import pytest
 
 from fixnorm.evidence.experiment import Claim, DrawnExperiment, Exhibit
 from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS, names_of
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.record import exhibit_of, read_record, record_of, write_exhibit
 from fixnorm.evidence.reproducing import plan
@@ -35,6 +36,9 @@ class Seeds(DrawnExperiment):
         panel = dots("Seeds", [Row("FixNorm", self.scores, "#0072b2")], x="accuracy (%)")
         claim = Claim("Seeds differ", "does not hold", f"{self.scores}")
         return Exhibit((Drawing("seeds", "Seeds", SEEDS_AS_DOTS, (panel,)),), (), (claim,))
+
+    def repeats(self) -> dict[str, list[Group]]:
+        return {"digits": [self.scores]}
 
 
 def test_an_experiment_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

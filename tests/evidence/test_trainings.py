@@ -13,6 +13,7 @@ import pytest
 
 from fixnorm.commands.configured import configured
 from fixnorm.evidence.experiments import EXPERIMENTS
+from fixnorm.evidence.grids import under_caps
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.record import record_of, write_landscapes
 from fixnorm.evidence.scales import SCALES, SMALL, Ranges, Workload
@@ -37,7 +38,7 @@ def found(score: float | None, largest_scale: float | None = None) -> Found:
         seconds=1.0,
         steps=10,
         device="",
-        commit=None,
+        commits=(),
         curve={},
     )
 
@@ -273,6 +274,17 @@ def test_recordings_can_be_replayed_and_need_no_training_that_is_known(tmp_path:
     figure = world.run(EXPERIMENTS["fig4"].at(scale)).content()
     assert len(figure["landscapes"][0]["points"]) == 2 * 8 * 7
     assert "curve" not in figure["landscapes"][0]["points"][0]
+
+
+def test_a_training_that_diverged_is_that_of_no_smaller_alpha() -> None:
+    def train(alpha: float) -> Training:
+        return WORKLOAD.training("fixnorm", seed=0, alpha=alpha)
+
+    for score, asked in ((70.0, [16.0, 1.0]), (None, [16.0, 1.0, 4.0])):
+        world = World(lambda _, score=score: found(score, 3.0), at_a_time=10)
+        capped = world.run(lambda trainings: under_caps(trainings, train, (1.0, 4.0, 16.0)))
+        assert [training.recipe.alpha for training in world.done] == asked
+        assert [alpha for alpha, one in capped.items() if one.free] == ([4.0] if score else [])
 
 
 def test_small_scale_has_the_data_that_it_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from fixnorm.evidence.record import Record
@@ -194,6 +195,41 @@ def peers() -> dict[str, Any]:
     }
 
 
+def forgiveness() -> dict[str, Any]:
+    """For each doubling: 2 % of FixNorm's lr, ½ % of alpha; 4 % of weight decay's lr and of λ."""
+    lrs, alphas, decays = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0), (5e-4, 1e-3, 2e-3)
+
+    def cell(lr: float | None, level: float, score: float) -> dict[str, Any]:
+        return {"lr": lr, "level": level, "scores": [score - 0.1, score + 0.1]}
+
+    def grids(best: float, *, auto: bool) -> list[dict[str, Any]]:
+        def off(lr: float) -> float:
+            return abs(math.log2(lr / best))
+
+        fixed = [
+            cell(lr, a, 60 - 2 * off(lr) - abs(math.log2(a)) / 2) for lr in lrs for a in alphas
+        ]
+        decayed = [
+            cell(lr, d, 60 - 4 * off(lr) - 4 * abs(math.log2(d / 1e-3)))
+            for lr in lrs
+            for d in decays
+        ]
+        by_rule = [cell(None, a, 59.5 - abs(math.log2(a)) / 2) for a in alphas]
+        return [
+            {"side": "fixnorm", "cells": fixed},
+            *([{"side": "auto", "cells": by_rule}] if auto else []),
+            {"side": "weight-decay", "cells": decayed},
+        ]
+
+    return {
+        "landscapes": [{"name": "toy", "recipe": "digits", "grids": grids(1.0, auto=False)}],
+        "settings": [
+            {"name": f"setting {k}", "recipe": "digits", "grids": grids(best, auto=True)}
+            for k, best in enumerate((0.5, 1.0, 1.0, 2.0))
+        ],
+    }
+
+
 OUTCOMES: dict[str, dict[str, Any]] = {
     "fig1": fig1(),
     "fig2": fig2(),
@@ -203,6 +239,7 @@ OUTCOMES: dict[str, dict[str, Any]] = {
     "table3": dense("mIoU (%)"),
     "table4": dense("AP (%)"),
     "peers": peers(),
+    "forgiveness": forgiveness(),
 }
 
 

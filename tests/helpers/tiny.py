@@ -31,6 +31,7 @@ TINY = replace(
     budgets=(3,),
     table2=(setting(),),
     peers=setting(),
+    forgiveness=(setting(), setting(batch_size=64)),
     seeds=2,
     searches=2,
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fixnorm.evidence.scales import Scale
     from fixnorm.evidence.trainings import Training
 
-_OF_TRAININGS = ("scale", "dry_run", *Where.__dataclass_fields__)
+_OF_TRAININGS = ("scale", "dry_run", "recorded", *Where.__dataclass_fields__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Wanted:
         list[str],
         typer.Argument(
             metavar="NAME…",
-            help="fig1, fig2, fig4, fig5, table1 to table4, peers, landscapes; or all.",
+            help="fig1, fig2, fig4, fig5, table1 to table4, peers, forgiveness, landscapes; all.",
         ),
     ]
     scale: Annotated[
@@ -51,6 +51,13 @@ class Wanted:
     stored: Annotated[
         Path | None,
         typer.Option("--from", help="Draw again from a stored JSON file; nothing is trained."),
+    ] = None
+    recorded: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recorded landscapes, such as results/landscapes: fig4 and forgiveness take their"
+            " trainings from there."
+        ),
     ] = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be trained and what it costs.")
@@ -90,15 +97,18 @@ def reproduce(wanted: Wanted) -> None:
     with loading():
         from fixnorm.evidence import reproducing
         from fixnorm.evidence.record import check_places
+        from fixnorm.evidence.recorded import read_recorded
         from fixnorm.evidence.scales import scale_of
     scale = scale_of(wanted.scale)
     if wanted.stored is not None:
         tell(reproducing.draw_again(wanted.stored, names, folder), wanted)
         return
     check_places(names, folder)
+    known = {} if wanted.recorded is None else read_recorded([wanted.recorded])
     planned = {name: reproducing.plan(name, scale) for name in names}
     if wanted.dry_run:
-        announce(planned, scale, wanted)
+        left = {n: reproducing.unrecorded(n, planned[n], known) for n in names}
+        announce(left, scale, wanted)
         return
     written = reproducing.reproduce(
         planned,
@@ -107,6 +117,7 @@ def reproduce(wanted: Wanted) -> None:
         data=wanted.data,
         processes=wanted.where.nproc_per_trial,
         new_engine=wanted.where.new_engine,
+        recorded=known,
     )
     tell(written, wanted)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing
@@ -77,6 +78,8 @@ class Experiment(Part):
     """The class is the experiment, its instances are outcomes."""
 
     title: ClassVar[str]
+    of_scores: ClassVar[bool] = False
+    """Whether it needs no more of a training than a recording has."""
 
     @classmethod
     @abstractmethod
@@ -114,6 +117,10 @@ class DrawnExperiment(Experiment):
     @abstractmethod
     def show(self) -> Exhibit:
         """From its numbers alone."""
+
+    @abstractmethod
+    def repeats(self) -> Mapping[str, Sequence[Group]]:
+        """By setting: the scores of trainings that are equal but for the seed."""
 
 
 def need(rule: bool, message: str) -> None:

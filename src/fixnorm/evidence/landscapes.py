@@ -27,6 +27,7 @@ __all__ = [
     "Peak",
     "Point",
     "Recorded",
+    "files_of",
     "read_landscapes",
 ]
 
@@ -188,14 +189,23 @@ class Landscape:
 
     def mean(self, lr: float, level: float, *, fraction: float = 1.0) -> float:
         """The accuracy that a training has there on average."""
+        return self.mean_of(self.corners(lr, level, fraction=fraction), fraction=fraction)
+
+    def mean_of(self, corners: Sequence[Corner], *, fraction: float = 1.0) -> float:
+        """The same where the corners are known."""
         return math.fsum(
             corner.weight * self.means[fraction, corner.level, corner.lr].accuracy
-            for corner in self.corners(lr, level, fraction=fraction)
+            for corner in corners
         )
 
 
 def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
     """From JSON files, and from all JSON files of folders."""
+    return [Landscape.read(file) for file in files_of(paths)]
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The JSON files that are given, and all of the folders."""
     files: list[Path] = []
     for path in paths:
         files += sorted(filter(regular, path.rglob("*.json"))) if path.is_dir() else [path]
@@ -203,7 +213,7 @@ def read_landscapes(paths: Sequence[Path]) -> list[Landscape]:
         raise ValueError(
             f"no landscape in {', '.join(map(str, paths))}: give the JSON file of a recording"
         )
-    return [Landscape.read(file) for file in files]
+    return files
 
 
 def _axis(file: Path, points: Sequence[Point]) -> str:

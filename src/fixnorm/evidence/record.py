@@ -57,12 +57,13 @@ class Record(Part):
 def record_of(name: str, scale: str, outcome: Experiment, used: Mapping[Training, Found]) -> Record:
     """Of an experiment that is over."""
     found = used.values()
+    recorded = " --recorded LANDSCAPES" if any(one.recorded for one in found) else ""
     return Record(
         experiment=name,
         scale=scale,
-        command=f"fixnorm reproduce {name} --scale {scale} --data DATA",
+        command=f"fixnorm reproduce {name} --scale {scale} --data DATA{recorded}",
         commit=commit(),
-        trained_at=tuple(sorted({one.commit for one in found if one.commit is not None})),
+        trained_at=tuple(sorted({at for one in found for at in one.commits})),
         versions=versions(),
         hardware=tuple(sorted({one.device for one in found})),
         recipes=tuple(sorted({training.base for training in used})),

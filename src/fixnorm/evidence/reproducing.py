@@ -6,7 +6,7 @@ Trainings are runs in folders; experiments that need some say which, and go on w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from fixnorm.tuning.run import Runs
 from fixnorm.tuning.trial import Result, Trial
 from fixnorm.tuning.view import LiveView
 
-__all__ = ["draw_again", "plan", "reproduce", "together"]
+__all__ = ["draw_again", "missing", "plan", "reproduce", "together", "unrecorded"]
 
 Over = Callable[[str, Experiment, Mapping[Training, Found]], None]
 """Told the name of an experiment that is over, its outcome and the trainings that it rests on."""
@@ -60,6 +60,7 @@ def reproduce(
     data: Path | None,
     processes: int,
     new_engine: Callable[[Runs], Engine],
+    recorded: Mapping[Recipe, Found] | None = None,
 ) -> dict[str, list[Path]]:
     """Run the experiments; returns the files that each has written.
 
@@ -70,6 +71,7 @@ def reproduce(
         data: holds a folder for each data set.
         processes: of each training.
         new_engine: what runs them.
+        recorded: what trainings of recordings found, for experiments of scores.
     """
     trainings = together(planned)
     runs = TrainingRuns(
@@ -77,8 +79,9 @@ def reproduce(
         data=data,
         processes=processes,
         options=("--no-tensorboard",),
+        recorded=recorded or {},
     )
-    runs.check_data({training.data for training in trainings})
+    runs.check_data({training.data for training in missing(planned, runs.recorded)})
     written: dict[str, list[Path]] = {}
 
     def over(name: str, outcome: Experiment, used: Mapping[Training, Found]) -> None:
@@ -102,6 +105,19 @@ def reproduce(
 def together(planned: dict[str, list[Training]]) -> list[Training]:
     """The trainings of all experiments, each once."""
     return list(dict.fromkeys(training for trainings in planned.values() for training in trainings))
+
+
+def missing(planned: dict[str, list[Training]], recorded: Mapping[Recipe, Found]) -> list[Training]:
+    """What is trained if nothing but the recordings is there."""
+    return together({name: unrecorded(name, planned[name], recorded) for name in planned})
+
+
+def unrecorded(
+    name: str, trainings: Iterable[Training], recorded: Mapping[Recipe, Found]
+) -> list[Training]:
+    """Those that an experiment cannot take from recordings."""
+    known = recorded if EXPERIMENTS[name].of_scores else {}
+    return [training for training in trainings if training.recipe not in known]
 
 
 def draw_again(stored: Path, names: list[str], out: Path) -> dict[str, list[Path]]:
@@ -132,6 +148,7 @@ class TrainingRuns(Runs):
 
     data: Path | None
     """Holds a folder for each data set."""
+    recorded: Mapping[Recipe, Found] = field(default_factory=dict)
     trainings: dict[str, Training] = field(default_factory=dict)
     """Those that were asked for, by key."""
     _found: dict[Training, Found] = field(default_factory=dict)
@@ -144,6 +161,10 @@ class TrainingRuns(Runs):
             if known is not None:
                 self._found[training] = known
         return known
+
+    def find_score(self, training: Training) -> Found | None:
+        """The same for who needs its score alone: a recording will do."""
+        return self.find(training) or self.recorded.get(training.recipe)
 
     def trial(self, training: Training) -> Trial:
         """As engines know it; from now on this knows its recipe."""
@@ -194,7 +215,10 @@ class RunningExperiments:
         self.running: dict[str, Trial] = {}
         self.done = 0
         """What this process has trained."""
-        self._trainings = {name: Trainings(runs.find) for name in experiments}
+        self._trainings = {
+            name: Trainings(runs.find_score if EXPERIMENTS[name].of_scores else runs.find)
+            for name in experiments
+        }
         self._ready: dict[str, Trial] | None = None
 
     @property

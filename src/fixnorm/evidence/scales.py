@@ -83,6 +83,8 @@ class Scale:
     table3: tuple[Workload, ...]
     table4: tuple[Workload, ...]
     peers: Workload
+    forgiveness: tuple[Workload, ...]
+    """Settings that one default has to serve: chosen on every other one, judged on the rest."""
     norm_decays: tuple[float, ...] = ()
     """Further λ for the norm of ``fig1``: it settles after about 1/(4·lr·λ) steps, which a short
     training with the recipe's own λ does not have."""
@@ -113,8 +115,49 @@ def _relative(name: str, **changes: Value) -> Workload:
     return _small(name, "cifar10-quick", "cifar10", epochs=5, **changes)
 
 
+def _short(name: str, model: str, *, images: int, epochs: int, batch: int) -> Workload:
+    """Seconds on one core: images of CIFAR-10 at 16×16, judged by all 10,000 of validation."""
+    return _small(
+        name,
+        "cifar10-quick",
+        "cifar10",
+        model=model,
+        image_size=16,
+        padding=2,
+        train_per_class=images,
+        val_per_class=None,
+        batch_size=batch,
+        **_once(epochs),
+    )
+
+
+def _once(epochs: int) -> dict[str, Value]:
+    """A tenth of the training is warm-up; it is evaluated at its end alone."""
+    return {"epochs": epochs, "warmup_epochs": epochs / 10, "eval_every": epochs}
+
+
 _CIFAR = _small("CIFAR-10", "cifar10-quick", "cifar10")
 _TINY = _small("Tiny-ImageNet", "tiny-imagenet-quick", "tiny_imagenet_100")
+_FORGIVENESS = (
+    _short("long, 4 wide", "resnet8-w4", images=100, epochs=60, batch=64),
+    _short("24 wide", "resnet8-w24", images=50, epochs=12, batch=64),
+    _short("20 layers", "resnet20-w8", images=100, epochs=12, batch=64),
+    _short("20 images a class", "resnet8-w8", images=20, epochs=80, batch=32),
+    _short("batch of 256", "resnet8-w8", images=300, epochs=10, batch=256),
+    _short("batch of 16", "resnet8-w8", images=100, epochs=10, batch=16),
+    _small(
+        "Tiny-ImageNet",
+        "tiny-imagenet-quick",
+        "tiny_imagenet_100",
+        model="resnet8-w8",
+        image_size=16,
+        padding=2,
+        batch_size=64,
+        **_once(12),
+    ),
+    Workload(name="digits", recipe="few-digits", data=None, decay=_SMALL_DECAY),
+)
+"""They differ in width, depth, length, batch, images a class and data."""
 _TRICKS: dict[str, Value] = {"drop_path": 0.1, "auto_augment": "cifar10", "workers": 1}
 
 SMALL = Scale(
@@ -132,6 +175,7 @@ SMALL = Scale(
     table3=(_small("CamVid", "cityscapes-small", "cityscapes"),),
     table4=(_small("BCCD", "coco-small", "coco"),),
     peers=_TINY,
+    forgiveness=_FORGIVENESS,
     norm_decays=(8e-3,),
     budgets=(25,),
     adamw=Ranges(lr=(3e-4, 3e-2), weight_decay=(1e-3, 1.0)),
@@ -151,6 +195,7 @@ PAPER_SCALE = Scale(
     ),
     table4=(_full("coco-retinanet-r50", "coco"), _full("coco-retinanet-r50-cos", "coco")),
     peers=_full("resnet50-50"),
+    forgiveness=tuple(_full(name) for name in recipes.groups()["Table 2"]),
     budgets=(25, 35),
     adamw=Ranges(lr=(3e-4, 1e-2), weight_decay=(1e-3, 0.5)),
     sgdp=Ranges(lr=(0.05, 3.2), weight_decay=(1e-6, 5e-4)),

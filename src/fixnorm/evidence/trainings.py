@@ -92,9 +92,12 @@ class Found:
     seconds: float
     steps: int
     device: str
-    commit: str | None
+    commits: tuple[str, ...]
+    """At which it was trained; of a recording all at which it was."""
     curve: Mapping[str, tuple[float | None, ...]]
     """Columns of ``metrics.csv``."""
+    recorded: bool = False
+    """Whether a recording has it, and no folder."""
 
     @property
     def value(self) -> float:
@@ -125,7 +128,7 @@ def read_found(folder: Path) -> Found | None:
         seconds=result.seconds,
         steps=result.steps,
         device=result.device,
-        commit=result.commit,
+        commits=() if result.commit is None else (result.commit,),
         curve={
             name.replace(f"val_{result.metric}", "score"): tuple(map(_rounded, values))
             for name, values in table.items()
@@ -145,7 +148,7 @@ IMAGINED = Found(
     seconds=0.0,
     steps=1,
     device="",
-    commit=None,
+    commits=(),
     curve={
         **dict.fromkeys(("epoch", "conv_norm", "head_scale", "cap"), (1.0,)),
         **dict.fromkeys(("score", "train_accuracy", "mcbr_train", "mcbr_val"), (0.0,)),

@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
-__all__ = ["Mean", "mean_of", "paired"]
+__all__ = ["Mean", "mean_of", "paired", "pairs_for"]
 
 _LEVEL = 0.95
 
@@ -56,6 +57,26 @@ def mean_of(values: Sequence[float]) -> Mean:
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Mean:
     """Of the differences, seed by seed."""
     return mean_of([a - b for a, b in zip(ours, theirs, strict=True)])
+
+
+def pairs_for(difference: float, deviation: float, *, power: float = 0.8) -> int:
+    """How many pairs show a difference, with that chance, as one outside of its 95 % interval.
+
+    ``deviation`` is that of the differences of pairs; by Student's t, two-sided.
+    """
+    from scipy.stats import nct, t
+
+    if not deviation > 0:
+        return 2
+    normal = NormalDist()
+    needed = normal.inv_cdf(0.5 + _LEVEL / 2) + normal.inv_cdf(power)
+    count = max(int((needed * deviation / difference) ** 2), 2)  # Student's t needs a few more
+    while True:
+        freedom, effect = count - 1, difference / deviation * math.sqrt(count)
+        least = float(t.ppf(0.5 + _LEVEL / 2, freedom))
+        if float(nct.sf(least, freedom, effect)) >= power:
+            return count
+        count += 1
 
 
 def _signed(value: float, digits: int) -> str:

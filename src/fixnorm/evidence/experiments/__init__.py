@@ -28,6 +28,7 @@ _PLACES = {
     "table3": "dense:Table3",
     "table4": "dense:Table4",
     "peers": "peers:Peers",
+    "forgiveness": "forgiveness:Forgiveness",
     "landscapes": "fig4:Recordings",
 }
 _SAME = {"fig5": "table1"}

@@ -14,6 +14,7 @@ from fixnorm.evidence.experiment import (
     grouped,
     need,
 )
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import COLOURS, NAMES, SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Trainings
@@ -136,6 +137,16 @@ class Dense(DrawnExperiment):
         )
         drawing = Drawing(self.name, self.task, SEEDS_AS_DOTS, tuple(panels))
         return Exhibit((drawing,), (table,), tuple(claims))
+
+    def repeats(self) -> dict[str, list[Group]]:
+        runs = sorted(self.runs, key=lambda run: run.seed)
+        return {
+            recipe: [
+                [run.score for run in found]
+                for found in grouped(of_recipe, lambda run: run.method).values()
+            ]
+            for recipe, of_recipe in grouped(runs, lambda run: run.recipe).items()
+        }
 
 
 class Table3(Dense):

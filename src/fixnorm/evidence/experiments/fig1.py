@@ -17,6 +17,7 @@ from fixnorm.evidence.experiment import (
     need,
     same_number,
 )
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import COLOURS, NAMES, Line, lines
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
@@ -155,6 +156,12 @@ class Fig1(DrawnExperiment):
             as_good("Algorithm 1 is as accurate as weight decay, each at its best lr", difference)
         )
         return Exhibit((self._drawing(norms, by_method),), (table,), tuple(claims))
+
+    def repeats(self) -> dict[str, list[Group]]:
+        """Of learning rates at which no training diverged."""
+        places = grouped(self.points, lambda point: (point.method, point.lr))
+        found = [_scores(points, lr) for (_, lr), points in places.items()]
+        return {self.setting: [scores for scores in found if len(scores) == max(map(len, found))]}
 
     def _drawing(
         self, norms: dict[float, list[NormRun]], by_method: dict[Compared, list[LrPoint]]

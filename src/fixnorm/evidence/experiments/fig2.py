@@ -22,6 +22,7 @@ from fixnorm.evidence.experiment import (
     need,
     same_number,
 )
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import COLOURS, NAMES, Line, lines
 from fixnorm.evidence.scales import Scale
 from fixnorm.evidence.trainings import Trainings
@@ -151,6 +152,9 @@ class Fig2(DrawnExperiment):
         )
         return Exhibit((self._drawing(runs, cap),), (table,), claims)
 
+    def repeats(self) -> dict[str, list[Group]]:
+        return {self.setting: [_by_seed(runs, "score") for runs in self._by_method().values()]}
+
     def _drawing(self, runs: Runs, cap: float) -> Drawing:
         accuracy = lines(
             "Accuracy",
@@ -227,5 +231,8 @@ def _draw_cap(ax: Axes, *, cap: float) -> None:
 
 
 def _paired(runs: Runs, one: str, other: str, column: str) -> Mean:
-    ours, theirs = ([getattr(run, column) for run in runs[method]] for method in (one, other))
-    return paired(ours, theirs)
+    return paired(_by_seed(runs[one], column), _by_seed(runs[other], column))
+
+
+def _by_seed(runs: Sequence[Run], column: str) -> list[float]:
+    return [getattr(run, column) for run in sorted(runs, key=lambda run: run.seed)]

@@ -26,7 +26,9 @@ from fixnorm.evidence.experiment import (
     grouped,
     need,
 )
+from fixnorm.evidence.grids import under_caps
 from fixnorm.evidence.landscapes import Point
+from fixnorm.evidence.noise import Group, near_the_best
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Found, Trainings
 from fixnorm.report.drawing import Drawing, Panel
@@ -35,8 +37,6 @@ from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Loose, Name, Percent
 from fixnorm.training.checked import Part
 from fixnorm.tuning.plan import PAPER as SPACE
-from fixnorm.tuning.plan import Rounds
-from fixnorm.tuning.trial import Result, Round, Trial
 
 __all__ = ["Fig4", "Recordings"]
 
@@ -90,6 +90,7 @@ class Recordings(Experiment):
     """Both grids of each workload, with the curve of each training."""
 
     title: ClassVar = "Recordings for fixnorm replay"
+    of_scores: ClassVar = True
 
     landscapes: tuple[Grid, ...]
 
@@ -104,6 +105,7 @@ class Fig4(DrawnExperiment):
     """The grid of lr and alpha of each workload; the curves are with the recordings."""
 
     title: ClassVar = "Figure 4: are lr and alpha independent?"
+    of_scores: ClassVar = True
 
     landscapes: tuple[Grid, ...]
 
@@ -133,6 +135,9 @@ class Fig4(DrawnExperiment):
         tables, claims = (one.table() for one in maps), (one.claim() for one in maps)
         return Exhibit((drawing,), tuple(tables), tuple(claims))
 
+    def repeats(self) -> dict[str, list[Group]]:
+        return {grid.name: near_the_best(_groups(grid)) for grid in self.landscapes}
+
 
 # -- trainings -------------------------------------------------------------------------------------
 
@@ -152,29 +157,18 @@ def _alpha_grid(trainings: Trainings, workload: Workload, *, curves: bool = True
 def _alphas_of(
     trainings: Trainings, workload: Workload, lr: float, seed: int, *, curves: bool
 ) -> list[GridPoint]:
-    """One lr of the grid.
-
-    Of alphas the largest is trained first: where its g stays under a smaller cap, that is the same
-    training.
-    """
+    """One lr of the grid, beside it the short training of the smallest alpha."""
     alphas = SPACE.alphas
     train = partial(workload.training, "fixnorm", seed=seed, lr=lr)
-    short, largest = trainings.all(
-        [train(fraction=SHORT, alpha=alphas[0]), train(alpha=alphas[-1])]
+    short, capped = trainings.both(
+        lambda: trainings.one(train(fraction=SHORT, alpha=alphas[0])),
+        lambda: under_caps(trainings, lambda alpha: train(alpha=alpha), alphas),
     )
-    slots = [
-        Trial(round=Round("alpha"), index=k, lr=lr, alpha=alpha) for k, alpha in enumerate(alphas)
-    ]
-    result = Result(accuracy=largest.score, largest_scale=largest.largest_scale)
-    rounds = Rounds(SPACE, {slots[-1]: result})
-    asked = [slot.alpha for slot in slots[:-1] if not rounds.is_free(slot)]
-    found = dict(zip(asked, trainings.all(train(alpha=a) for a in asked), strict=True))
-    found[alphas[-1]] = largest
     point = partial(_point, curves=curves, lr=lr, seed=seed)
     return [
         point(short, alpha=alphas[0], fraction=SHORT, free=False),
         *(
-            point(found.get(alpha, largest), alpha=alpha, fraction=1.0, free=alpha not in found)
+            point(capped[alpha].found, alpha=alpha, fraction=1.0, free=capped[alpha].free)
             for alpha in reversed(alphas)
         ),
     ]
@@ -193,6 +187,12 @@ def _decay_grid(trainings: Trainings, workload: Workload) -> Grid:
     ]
     recipe = workload.recipe_for("weight-decay").to_dict()
     return Grid(name=workload.recipe, method="weight-decay", recipe=recipe, points=tuple(points))
+
+
+def _groups(grid: Grid) -> list[Group]:
+    whole = sorted((point for point in grid.points if point.whole), key=lambda point: point.seed)
+    cells = grouped(whole, lambda point: point.place).values()
+    return [[point.accuracy or 0.0 for point in cell] for cell in cells]
 
 
 def _point(found: Found, *, curves: bool, **place: float) -> GridPoint:

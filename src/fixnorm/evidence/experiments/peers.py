@@ -15,6 +15,7 @@ from fixnorm.evidence.experiment import (
     same_number,
 )
 from fixnorm.evidence.experiments.table2 import BUDGET
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Ranges, Scale
 from fixnorm.evidence.searches import Winner, tuned_fixnorm, tuned_weight_decay
@@ -145,3 +146,6 @@ class Peers(DrawnExperiment):
             for peer, difference in differences.items()
         )
         return Exhibit((Drawing("peers", "Peers", SEEDS_AS_DOTS, (panel,)),), (table,), claims)
+
+    def repeats(self) -> dict[str, list[Group]]:
+        return {self.setting: [row.scores for row in self.rows]}

@@ -25,6 +25,7 @@ from fixnorm.evidence.experiment import (
     need,
     same_number,
 )
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import COLOURS, Line, Row, dots, lines
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.searches import (
@@ -160,6 +161,10 @@ class Comparison(Part):
         )
         return Exhibit((self._progress(), self._rounds()), (table,), (claim,))
 
+    def groups(self) -> list[Group]:
+        """All have the same seeds."""
+        return [*(search.scores for search in self.searches), self.reference.scores]
+
     def _progress(self) -> Drawing:
         by_method = self.by_method()
         title = f"{self.setting}: best so far"
@@ -242,6 +247,9 @@ class Table1(DrawnExperiment):
             tuple(table for part in parts for table in part.tables),
             tuple(claim for part in parts for claim in part.claims),
         )
+
+    def repeats(self) -> dict[str, list[Group]]:
+        return {comparison.setting: comparison.groups() for comparison in self.settings}
 
 
 def fresh_difference(ours: Sequence[Winner], theirs: Sequence[Winner]) -> Mean:

@@ -16,6 +16,7 @@ from fixnorm.evidence.experiment import (
     need,
     same_number,
 )
+from fixnorm.evidence.noise import Group
 from fixnorm.evidence.panels import COLOURS, SEEDS_AS_DOTS, Row, dots
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.searches import (
@@ -157,3 +158,6 @@ class Table2(DrawnExperiment):
         drawing = Drawing("table2", "Table 2", SEEDS_AS_DOTS, tuple(panels))
         claims = tuple(claim for model in self.models for claim in model.claims())
         return Exhibit((drawing,), (table,), claims)
+
+    def repeats(self) -> dict[str, list[Group]]:
+        return {model.setting: list(model.scores()) for model in self.models}

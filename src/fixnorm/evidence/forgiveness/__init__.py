@@ -1,0 +1,1 @@
+"""What a wrong number costs: around the best of a landscape, and by one default."""
