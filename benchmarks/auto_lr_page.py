@@ -19,6 +19,8 @@ import numpy as np
 
 import auto_lr_searches
 from auto_lr_settings import CHOOSING, JUDGING, SHORT
+from fixnorm.evidence.panels import COLOURS, Row, dots
+from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
 from fixnorm.tuning.trial import Trial
@@ -39,10 +41,11 @@ _TITLES = {
     "dog": "DoG, averaged",
     "schedule-free-lr5": "schedule-free SGD, lr 5",
 }
-Row = dict[str, Any]
+_THEIRS = COLOURS["weight-decay"]
+Trained = dict[str, Any]
 
 
-def read(path: Path = STORED) -> list[Row]:
+def read(path: Path = STORED) -> list[Trained]:
     """All trainings."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -51,12 +54,12 @@ def read(path: Path = STORED) -> list[Row]:
 class Results:
     """Trainings by setting, side and seed."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Trained]
 
     def settings(self) -> list[str]:
         return list(dict.fromkeys(row["setting"] for row in self.rows))
 
-    def of(self, setting: str, side: str) -> dict[int, Row]:
+    def of(self, setting: str, side: str) -> dict[int, Trained]:
         """By seed; those that diverged have no accuracy."""
         return {r["seed"]: r for r in self.rows if (r["setting"], r["side"]) == (setting, side)}
 
@@ -64,7 +67,7 @@ class Results:
         return max(int(row["steps"]) for row in self.rows if row["setting"] == setting)
 
 
-def accuracy(row: Row) -> float:
+def accuracy(row: Trained) -> float:
     """A training that diverged says no more than a guess."""
     return 0.0 if row["accuracy"] is None else float(row["accuracy"])
 
@@ -282,6 +285,18 @@ def differences(results: Results, settings: Sequence[str], ours: str = CHOSEN) -
         rows.append((title, cost, paired(mine, others).interval(), f"{wins} of {len(found)}"))
     columns = ("against", "T_max", "difference (%)", "settings won")
     return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
+
+
+def drawing() -> Drawing:
+    """The rule against every other side: a dot for each judged setting."""
+    found = judged(Results(read()), [setting.name for setting in JUDGING]).values()
+    colours = {TUNED: COLOURS["fixnorm"], PLAN: COLOURS["fixnorm"], "constant-lr1": "#777777"}
+    rows = [
+        Row(title, [one.mean(CHOSEN) - one.mean(side) for one in found], colours.get(side, _THEIRS))
+        for side, title in _TITLES.items()
+    ]
+    panel = dots("lr by the rule, 1 T_max, minus …", rows, x="difference in accuracy (%)")
+    return Drawing("auto-lr", "No search for lr", "", (panel,))
 
 
 def noise(results: Results, settings: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from fixnorm.evidence.panels import COLOURS, SEEDS_AS_DOTS, Row, dots
+from fixnorm.report.drawing import Drawing
 from fixnorm.report.statistics import mean_of, paired
 from fixnorm.report.tables import TextTable
 from matrix_settings import CHOOSING, JUDGED, LONG, WIDTHS, Setting
@@ -40,31 +42,31 @@ SEARCHED = [
     s for s in SIDES if not s.startswith("auto") and s[-4:] != "-fan" and s != "adamw-tables"
 ]
 _SEEDS = 3
-Row = dict[str, Any]
+Trained = dict[str, Any]
 
 
-def read(path: Path = STORED) -> list[Row]:
+def read(path: Path = STORED) -> list[Trained]:
     """All trainings."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def of(rows: Sequence[Row], setting: str, side: str) -> list[Row]:
+def of(rows: Sequence[Trained], setting: str, side: str) -> list[Trained]:
     """Those of a side."""
     return [row for row in rows if (row["setting"], row["side"]) == (setting, side)]
 
 
-def finals(rows: Sequence[Row], setting: str, side: str) -> list[Row]:
+def finals(rows: Sequence[Trained], setting: str, side: str) -> list[Trained]:
     """The winner's trainings, or the rule's, with fresh seeds, once all of them are there."""
     found = sorted((r for r in of(rows, setting, side) if r["seed"]), key=lambda r: r["seed"])
     return found if len(found) == _SEEDS else []
 
 
-def scores(found: Sequence[Row]) -> list[float]:
+def scores(found: Sequence[Trained]) -> list[float]:
     """Higher is better; a training that diverged has none, and counts as guessing."""
     return [row["score"] if row["score"] is not None else -math.log(97) for row in found]
 
 
-def numbers(row: Row) -> str:
+def numbers(row: Trained) -> str:
     """The setting of a training."""
     if row["side"].startswith("auto"):
         return "nothing: start by fan-in, α 2"
@@ -75,7 +77,7 @@ def numbers(row: Row) -> str:
     return f"lr {row['lr']:g}, start {start}{cap}"
 
 
-def judgement(rows: Sequence[Row]) -> str:
+def judgement(rows: Sequence[Trained]) -> str:
     """Every side of every setting: what its search chose, and its winner with fresh seeds."""
     lines = []
     for setting in JUDGED:
@@ -102,7 +104,7 @@ def judgement(rows: Sequence[Row]) -> str:
     return TextTable("", columns, tuple(lines), words=3).markdown(title=False)
 
 
-def beside(rows: Sequence[Row], rival: str, column: str) -> str:
+def beside(rows: Sequence[Trained], rival: str, column: str) -> str:
     """Every form of scope matrix beside another side, with fresh seeds."""
     lines = []
     for setting in JUDGED:
@@ -116,7 +118,7 @@ def beside(rows: Sequence[Row], rival: str, column: str) -> str:
     return TextTable("", ("task", "training", column), tuple(lines), words=2).markdown(title=False)
 
 
-def constants(rows: Sequence[Row]) -> str:
+def constants(rows: Sequence[Trained]) -> str:
     """How far below the best of its setting each pair of constants is, on average over them."""
     lines = []
     for kind, title in (("auto-muon", "Muon"), ("auto-adamw", "AdamW")):
@@ -129,7 +131,9 @@ def constants(rows: Sequence[Row]) -> str:
     return TextTable("", columns, tuple(lines), words=1).markdown(title=False)
 
 
-def _tried(rows: Sequence[Row], setting: Setting, kind: str) -> dict[tuple[float, float], float]:
+def _tried(
+    rows: Sequence[Trained], setting: Setting, kind: str
+) -> dict[tuple[float, float], float]:
     found = {}
     for row in rows:
         name, *pair = row["side"].split()
@@ -143,7 +147,7 @@ def _lost(by: dict[tuple[float, float], float], pair: tuple[float, float]) -> fl
     return 100 * (best - by[pair]) / abs(best)
 
 
-def gains(rows: Sequence[Row]) -> str:
+def gains(rows: Sequence[Trained]) -> str:
     """What learnt gains of rows change, paired by seed, in percent of the loss or the accuracy."""
     changes = []
     for setting in CHOOSING:
@@ -156,7 +160,7 @@ def gains(rows: Sequence[Row]) -> str:
     return f"{mean_of(changes).interval(1)} %, over {count} settings and {_SEEDS} seeds.\n"
 
 
-def radii(rows: Sequence[Row]) -> str:
+def radii(rows: Sequence[Trained]) -> str:
     """The best of the search with each radius of the start: one seed."""
     lines = []
     for setting in JUDGED:
@@ -175,7 +179,7 @@ def radii(rows: Sequence[Row]) -> str:
     return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
 
 
-def transfer(rows: Sequence[Row]) -> str:
+def transfer(rows: Sequence[Trained]) -> str:
     """The loss of the first width's lr at the others, beside the best of three there."""
     lines = []
     for setting in WIDTHS[1:]:
@@ -187,7 +191,7 @@ def transfer(rows: Sequence[Row]) -> str:
     return TextTable("", columns, tuple(lines), words=2).markdown(title=False)
 
 
-def _transferred(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str, ...] | None:
+def _transferred(rows: Sequence[Trained], setting: Setting, side: str) -> tuple[str, ...] | None:
     first = finals(rows, WIDTHS[0].name, side)
     found = of(rows, setting.name, side)
     by_lr: dict[float, list[float]] = {}
@@ -210,7 +214,7 @@ def _transferred(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str,
     )
 
 
-def _by_rule(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str, ...] | None:
+def _by_rule(rows: Sequence[Trained], setting: Setting, side: str) -> tuple[str, ...] | None:
     found = finals(rows, setting.name, side)
     if not found:
         return None
@@ -218,7 +222,7 @@ def _by_rule(rows: Sequence[Row], setting: Setting, side: str) -> tuple[str, ...
     return (f"{setting.width} ({_SEEDS} seeds)", SIDES[side], "by the rule", mean, "", "")
 
 
-def longer(rows: Sequence[Row]) -> str:
+def longer(rows: Sequence[Trained]) -> str:
     """The numbers of the usual length at four times of it, half their lr, and the rule's."""
     lines = []
     for long, short in LONG:
@@ -249,7 +253,11 @@ def longer(rows: Sequence[Row]) -> str:
 
 
 def _at(
-    rows: Sequence[Row], setting: Setting, side: str, won: Sequence[Row], factor: float = 1.0
+    rows: Sequence[Trained],
+    setting: Setting,
+    side: str,
+    won: Sequence[Trained],
+    factor: float = 1.0,
 ) -> list[float]:
     """What a winner's lr, or a part of it, comes to elsewhere; empty until all is there."""
     lr = float(f"{won[0]['lr'] * factor:.3g}") if won else None
@@ -258,7 +266,30 @@ def _at(
     return scores(found) if len(found) == _SEEDS else []
 
 
-def cost(rows: Sequence[Row]) -> str:
+_DRAWN = {
+    "adamw": ("AdamW + weight decay, 8 trainings", "weight-decay"),
+    "muon": ("Muon + weight decay, 8 trainings", "algorithm1"),
+    "matrix-muon-own": ("scope matrix with Muon, 8 trainings", "wn-fc"),
+    "auto-muon": ("the same, no search", "fixnorm"),
+}
+
+
+def drawing() -> Drawing:
+    """The tasks that Muon is for: what is tuned, and what needs no search."""
+    rows, panels = read(), []
+    for setting in JUDGED:
+        found = [
+            Row(title, [abs(score) for score in scores(mine)], COLOURS[colour])
+            for side, (title, colour) in _DRAWN.items()
+            if (mine := finals(rows, setting.name, side))
+        ]
+        if len(found) == len(_DRAWN):
+            unit = "loss (nats a character, less is better)" if setting.is_text else "accuracy (%)"
+            panels.append(dots(f"{setting.name}", found, x=unit))
+    return Drawing("beyond-cnns", "Beyond CNNs", SEEDS_AS_DOTS, tuple(panels))
+
+
+def cost(rows: Sequence[Trained]) -> str:
     """How much was trained, and on what."""
     versions = ", ".join(sorted({row["versions"] for row in rows}))
     minutes = sum(row["seconds"] for row in rows) / 60

@@ -212,7 +212,8 @@ def main() -> None:
         path.write_text(text)
     FIGURES.mkdir(exist_ok=True)
     drawings = [drawing for one in exhibits(records()).values() for drawing in one.drawings]
-    for drawing in (*drawings, at_size_page.drawing(), sphere_page.drawing()):
+    pages = (auto_lr_page, at_size_page, sphere_page, matrix_page)
+    for drawing in (*drawings, *(page.drawing() for page in pages)):
         if drawing is not None:
             (FIGURES / f"{drawing.name}.png").write_bytes(png(drawing))
 
