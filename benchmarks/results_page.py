@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import at_size_page
 import auto_alpha_page
@@ -23,11 +24,11 @@ import auto_lr_page
 import matrix_page
 import noise_page
 import sphere_page
+from findings_page import findings, no_search, without_lr
 from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN
 from fixnorm.evidence.experiments.fig2 import Fig2
 from fixnorm.evidence.experiments.table1 import RepeatedSearch, Table1, fresh_difference
-from fixnorm.evidence.experiments.table2 import Table2
 from fixnorm.evidence.record import Record, about, exhibit_of, read_record
 from fixnorm.report.drawing import png
 from fixnorm.report.statistics import mean_of, paired
@@ -82,6 +83,7 @@ def makers() -> dict[str, Callable[[], str]]:
 
     made = {name: experiment(name) for name in stored}
     made["claims"] = lambda: claims(everything)
+    made["findings"] = lambda: findings(stored, everything)
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
@@ -168,26 +170,34 @@ def readme_table(stored: dict[str, Record]) -> str:
                 "78.53 → 78.62 (ResNet50-D)",
             )
         )
-    if "table2" in stored:
-        models = Table2.of(stored["table2"].outcome).models
-        for kind, name in (("default", "default λ"), ("tuned_weight_decay", "tuned λ")):
-            rivals, own = (
-                [mean_of(getattr(m, k).scores).mean for m in models] for k in (kind, OURS)
+    if ours_and_theirs := without_lr().get("weight-decay"):
+        ours_alone, theirs_alone = ours_and_theirs
+        rows.append(
+            (
+                f"no search: lr by the rule, {len(ours_alone)} settings",
+                f"{fmean(theirs_alone):.2f} (default λ)",
+                f"{fmean(ours_alone):.2f}",
+                paired(ours_alone, theirs_alone).interval(),
+                "not there",
+            )
+        )
+    for task, name in (("convnext", "ConvNeXt"), ("vit", "ViT")):
+        if (difference := no_search(task, "adamw")) is not None:
+            tuned_adamw, free_of_search = (
+                fmean(matrix_page.scores(matrix_page.finals(matrix_page.read(), task, side)))
+                for side in ("adamw", "auto-muon")
             )
             rows.append(
                 (
-                    f"{len(models)} small models, {name}",
-                    f"{mean_of(rivals).mean:.2f}",
-                    f"{mean_of(own).mean:.2f}",
-                    f"{paired(own, rivals).interval()}, by model",
-                    "+0.25 to +1.16" if kind == "default" else "not compared",
+                    f"no search: small {name}, with Muon",
+                    f"{tuned_adamw:.2f} (AdamW, 8 T_max)",
+                    f"{free_of_search:.2f}",
+                    difference.interval(),
+                    "not there",
                 )
             )
     columns = ("accuracy (%)", "rival", "FixNorm", "FixNorm − rival (95 %)", "the paper, ImageNet")
     return TextTable("", columns, tuple(rows), words=1).markdown(title=False)
-
-
-OURS = "tuned_fixnorm"
 
 
 def tuned(searches: list[RepeatedSearch]) -> str:
