@@ -69,8 +69,9 @@ def _rule() -> Iterator[Finding]:
             "its constants, one training by the rule of the sphere is level with the winner of "
             f"Algorithm 4, which takes eight: {against[TUNED]} %. Against SGD with default weight "
             f"decay it is {against['weight-decay']} %, against Prodigy {against['prodigy']}, "
-            f"against DoG {against['dog']}, against schedule-free SGD {against['schedule-free-lr5']}. Dots "
-            "are settings, the bar is the 95 % interval of their mean. [More](auto-lr.md)",
+            f"against DoG {against['dog']}, against schedule-free SGD "
+            f"{against['schedule-free-lr5']}. Dots are settings, the bar is the 95 % interval of their mean. "
+            "[More](auto-lr.md)",
             "auto-lr",
         )
 
