@@ -70,7 +70,8 @@ def _rule() -> Iterator[Finding]:
             f"Algorithm 4, which takes eight: {against[TUNED]} %. Against SGD with default weight "
             f"decay it is {against['weight-decay']} %, against Prodigy {against['prodigy']}, "
             f"against DoG {against['dog']}, against schedule-free SGD "
-            f"{against['schedule-free-lr5']}. Dots are settings, the bar is the 95 % interval of their mean. "
+            f"{against['schedule-free-lr5']}. Dots are settings, the bar is the 95 % "
+            "interval of their mean. "
             "[More](auto-lr.md)",
             "auto-lr",
         )
