@@ -56,7 +56,7 @@ class View:
                     f"{found.worst:.2f}",
                     f"{fmean(one.mean for one in every):.2f}",
                     f"{fmean(one.worst for one in every):.2f}",
-                    f"{fmean(found.tuned):.2f}",
+                    f"{fmean(found.tuned):z.2f}",
                 )
             )
         first, second = (
