@@ -172,6 +172,7 @@ def test_files_of_an_experiment(name: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / f"{name}.json").read_text()) == json.loads(
         json.dumps(record(name))
     )
+    assert all(path.stat().st_size < 1_000_000 for path in paths)  # a page is read in a browser
     pictures = [path for path in paths if path.suffix == ".png"]
     assert pictures
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)

@@ -14,7 +14,7 @@ from fixnorm.commands import run
 from fixnorm.evidence.experiments import EXPERIMENTS
 from fixnorm.evidence.experiments.forgiveness import Forgiveness
 from fixnorm.evidence.forgiveness.centred import Reach, lost_around, lost_on_grid, reach_of
-from fixnorm.evidence.forgiveness.one_default import every_half, judged
+from fixnorm.evidence.forgiveness.one_default import crossed, every_half, judged
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.record import record_of
 from fixnorm.evidence.recorded import read_recorded
@@ -108,7 +108,7 @@ def test_defaults_are_chosen_on_the_one_half_and_judged_on_the_other(
     """The best lr of the settings: ½ and 1 in the one half, 1 and 2 in the other."""
     tables = [setting.table for setting in Forgiveness.of(outcome).settings]
     found = {
-        side: judged(tables, (0, 2), side, rivals=("fixnorm", "weight-decay"))
+        side: judged(tables, crossed((0, 2), 4), side, rivals=("fixnorm", "weight-decay"))
         for side in ("fixnorm", "auto", "weight-decay")
     }
 
@@ -123,13 +123,14 @@ def test_defaults_are_chosen_on_the_one_half_and_judged_on_the_other(
 def test_a_lucky_seed_chooses_and_does_not_judge() -> None:
     lucky, steady = (0.1, 1.0), (0.2, 1.0)
     table = {"a": {lucky: (60.0, 40.0), steady: (50.0, 50.0)}, "b": {steady: (0.0, 0.0)}}
-    found = judged([table, table], (0,), "a", rivals=("a", "b"))
+    ways = crossed((0,), 2)
+    found = judged([table, table], ways, "a", rivals=("a", "b"))
 
     assert found.defaults == (lucky, steady) * 2
     # Seed 0 chooses the lucky one for default and aim alike; seed 1 the steady one.
     assert found.regrets == (0.0, 0.0)
     far = {"a": {lucky: (40.0, 40.0), steady: (50.0, 50.0)}, "b": {steady: (0.0, 0.0)}}
-    assert judged([table, far], (0,), "a", rivals=("a", "b")).regrets == (-5.0, 5.0)
+    assert judged([table, far], ways, "a", rivals=("a", "b")).regrets == (-5.0, 5.0)
 
 
 def test_every_half_once() -> None:
@@ -148,10 +149,12 @@ def test_what_is_shown(outcome: dict[str, Any]) -> None:
         "2.00",
         "4.00",
     )
+    assert sides.rows[0][6:] == ("1.00", "0.00")  # lr 1 for all, and the best of each
     assert sides.rows[1][1] == "alpha 1 (4)"
-    assert by_setting.rows[3] == ("setting 3", "60.00", "+4.00", "+0.50", "+8.00", "0.14")
+    assert by_setting.rows[3] == ("setting 3", "60.00", "4.00", "0.50", "8.00", "0.14")
     assert shown.claims[1].measured.startswith("+2.00 [")
     assert shown.claims[2].measured.startswith("+3.50 [")
+    assert shown.claims[3].measured.startswith("+0.00 [")
 
 
 @pytest.mark.parametrize(

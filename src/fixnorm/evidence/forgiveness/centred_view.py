@@ -125,7 +125,9 @@ def _draw(ax: Axes, *, recording: Recording, side: Side, title: str) -> None:
     colours = ScalarMappable(shades, RAMP.reversed())
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.pcolormesh(x, y, regrets, cmap=colours.cmap, norm=shades, shading="gouraud")
+    ax.pcolormesh(x, y, regrets, cmap=colours.cmap, norm=shades, shading="nearest", rasterized=True)
+    ax.set_xlim(x[0], x[-1])
+    ax.set_ylim(y[0], y[-1])
     ax.contour(x, y, regrets, levels=[NEAR], colors=[_DARK], linewidths=0.7)
     best = landscape.best
     for (_, level, lr), mean in landscape.means.items():

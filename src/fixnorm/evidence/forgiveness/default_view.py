@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from functools import cached_property
 from statistics import fmean
 
-from fixnorm.evidence.experiment import Claim, better
+from fixnorm.evidence.experiment import Claim, as_good, better
 from fixnorm.evidence.forgiveness.cells import NAMES, RIVALS, SECOND, Setting, Side
-from fixnorm.evidence.forgiveness.one_default import Judged, Place, aims, every_half, judged
+from fixnorm.evidence.forgiveness.one_default import (
+    Judged,
+    Place,
+    Way,
+    aims,
+    crossed,
+    every_half,
+    judged,
+)
 from fixnorm.evidence.noise import noise_of
 from fixnorm.evidence.panels import COLOURS, Row, dots
 from fixnorm.report.drawing import Drawing
@@ -32,31 +40,30 @@ class View:
     def __init__(self, settings: Sequence[Setting]) -> None:
         self.settings = settings
         self._tables = [setting.table for setting in settings]
-        self._half = tuple(range(0, len(settings), 2))
 
     @cached_property
     def judged(self) -> dict[Side, Judged]:
-        return {side: self._judged(self._half, side) for side in NAMES}
+        half = range(0, len(self.settings), 2)
+        return {side: self._judged(crossed(half, len(self.settings)), side) for side in NAMES}
 
-    def _judged(self, half: Sequence[int], side: Side) -> Judged:
-        return judged(self._tables, half, side, rivals=RIVALS)
+    def _judged(self, ways: Sequence[Way], side: Side) -> Judged:
+        return judged(self._tables, ways, side, rivals=RIVALS)
 
     def tables(self) -> tuple[TextTable, TextTable]:
         return self._sides(), self._by_setting()
 
     def _sides(self) -> TextTable:
-        rows = []
+        rows, count = [], len(self.settings)
         for side, found in self.judged.items():
-            every = [self._judged(half, side) for half in every_half(len(self.settings))]
+            every = [self._judged(crossed(half, count), side) for half in every_half(count)]
+            known = self._judged([(range(count), range(count))], side)
             rows.append(
                 (
                     NAMES[side],
-                    self._told(side, found.defaults),
-                    f"{found.mean:.2f}",
-                    f"{found.worst:.2f}",
-                    f"{fmean(one.mean for one in every):.2f}",
-                    f"{fmean(one.worst for one in every):.2f}",
-                    f"{fmean(found.tuned):z.2f}",
+                    self._named(side, found.defaults),
+                    *map(_told, (found.mean, found.worst)),
+                    *map(_told, (fmean(e.mean for e in every), fmean(e.worst for e in every))),
+                    *map(_told, (known.mean, fmean(found.tuned))),
                 )
             )
         first, second = (
@@ -66,20 +73,22 @@ class View:
             f"One default for {len(self.settings)} settings: what it loses (%)",
             (
                 *("method", "defaults (times chosen)", "mean regret", "worst"),
-                *("mean, all halves", "worst, all halves", "tuned in each"),
+                *("mean, all halves", "worst, all halves", "chosen on all", "tuned for each"),
             ),
             tuple(rows),
             (
                 f"Chosen on one half, judged on the other, and the other way round: {first}; and"
                 f" {second}. Chosen by one seed, judged by the other, and the other way round.",
                 "Regret to what the best of both methods for the setting itself, chosen by the one"
-                " seed, has by the other; tuned in each: the same of the method's own best for the"
-                " setting. All halves: the mean over all ways to halve the settings.",
+                " seed, has by the other. All halves: the mean over all ways to halve the settings."
+                " Chosen on all: by one seed on the very settings that judge by the other. Tuned"
+                " for each: the method's own best for each setting, again by the other seed.",
+                "*: an end of its grid.",
             ),
             words=2,
         )
 
-    def _told(self, side: Side, defaults: Sequence[Place]) -> str:
+    def _named(self, side: Side, defaults: Sequence[Place]) -> str:
         lrs, levels = (sorted({place[k] or 0.0 for place in self._tables[0][side]}) for k in (0, 1))
         words = []
         for (lr, level), times in Counter(defaults).items():
@@ -93,13 +102,13 @@ class View:
             (
                 setting.name,
                 f"{top:.2f}",
-                *(f"{found.regrets[k]:+.2f}".replace("-", "−") for found in self.judged.values()),
+                *(_told(found.regrets[k]) for found in self.judged.values()),
                 _noise(setting),
             )
             for k, (setting, top) in enumerate(zip(self.settings, tops, strict=True))
         ]
-        means = (fmean(found.regrets) for found in self.judged.values())
-        rows.append(("**mean**", "", *(f"**{mean:+.2f}**".replace("-", "−") for mean in means), ""))
+        means = (f"**{_told(found.mean)}**" for found in self.judged.values())
+        rows.append(("**mean**", "", *means, ""))
         return TextTable(
             "The regret of each setting (%)",
             ("setting", "best of both (%)", *NAMES.values(), "noise of one training"),
@@ -108,13 +117,17 @@ class View:
             words=1,
         )
 
-    def claims(self) -> tuple[Claim, Claim]:
+    def claims(self) -> tuple[Claim, ...]:
         """The differences are paired by setting."""
         theirs, count = self.judged["weight-decay"].regrets, len(self.settings)
         text = f"One default for {count} settings loses less than one of weight decay"
         return (
             better(f"{text} (lr, alpha)", paired(theirs, self.judged["fixnorm"].regrets)),
             better(f"{text} (lr=auto, alpha)", paired(theirs, self.judged["auto"].regrets)),
+            as_good(
+                f"… and tuned for each of the {count} settings FixNorm is as good as weight decay",
+                paired(self.judged["weight-decay"].tuned, self.judged["fixnorm"].tuned),
+            ),
         )
 
     def drawing(self) -> Drawing:
@@ -134,6 +147,11 @@ class View:
 def _end(value: float, values: Sequence[float]) -> str:
     """Marks an end of the grid."""
     return "*" if len(values) > 1 and value in (values[0], values[-1]) else ""
+
+
+def _told(regret: float) -> str:
+    """With no sign at zero."""
+    return f"{round(regret, 2) + 0.0:.2f}".replace("-", "−")
 
 
 def _noise(setting: Setting) -> str:

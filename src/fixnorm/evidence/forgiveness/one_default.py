@@ -17,7 +17,17 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-__all__ = ["ORDERS", "Judged", "Place", "Table", "aims", "every_half", "judged"]
+__all__ = [
+    "ORDERS",
+    "Judged",
+    "Place",
+    "Table",
+    "Way",
+    "aims",
+    "crossed",
+    "every_half",
+    "judged",
+]
 
 ORDERS = ((0, 1), (1, 0))
 """The seed that chooses, and the one that judges."""
@@ -26,6 +36,8 @@ Place = tuple[float | None, float]
 """lr and the second number; an lr that is none follows from the sphere."""
 Table = Mapping[str, Mapping[Place, Sequence[float]]]
 """Of a setting: the scores of each seed, by side and place."""
+Way = tuple[Sequence[int], Sequence[int]]
+"""The settings that choose, and those that judge, by their places."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +61,19 @@ class Judged:
 
 
 def judged(
-    tables: Sequence[Table], half: Sequence[int], side: str, *, rivals: Sequence[str]
+    tables: Sequence[Table], ways: Sequence[Way], side: str, *, rivals: Sequence[str]
 ) -> Judged:
-    """A side's defaults: of the settings of ``half`` on the others, and of the others on these.
+    """A side's defaults, chosen and judged in these ways.
 
     Args:
         tables: the settings.
-        half: the places of some of them.
+        ways: each setting is judged in one of them.
         side: whose defaults.
         rivals: the sides whose best is what is lost to.
     """
     defaults: list[Place] = []
     regrets, tuned = [0.0] * len(tables), [0.0] * len(tables)
-    others = [k for k in range(len(tables)) if k not in half]
-    for choosing, judging in ((half, others), (others, half)):
+    for choosing, judging in ways:
         for by, on in ORDERS:
             default = _best([tables[k][side] for k in choosing], by)
             defaults.append(default)
@@ -76,6 +87,12 @@ def judged(
 def aims(tables: Sequence[Table], *, rivals: Sequence[str]) -> tuple[float, ...]:
     """What regrets are counted from in each setting, the mean over the seeds."""
     return tuple(fmean(_aim(table, rivals, by=by, on=on) for by, on in ORDERS) for table in tables)
+
+
+def crossed(half: Sequence[int], count: int) -> tuple[Way, Way]:
+    """Chosen on the half and judged on the others, and chosen on the others and judged on it."""
+    others = tuple(k for k in range(count) if k not in half)
+    return (tuple(half), others), (others, tuple(half))
 
 
 def every_half(count: int) -> Iterator[tuple[int, ...]]:
