@@ -85,7 +85,7 @@ def makers() -> dict[str, Callable[[], str]]:
 
     made = {name: experiment(name) for name in stored}
     made["claims"] = lambda: claims(everything)
-    made["findings"] = lambda: findings(stored, everything)
+    made["findings"] = lambda: findings(stored)
     made["readme"] = lambda: readme_table(stored)
     made["provenance"] = lambda: provenance(stored)
     made |= {name: partial(replayed, path) for name, path in REPLAYS.items()}
