@@ -26,6 +26,7 @@ from fixnorm.commands.app import app
 from fixnorm.commands.configured import configured
 from fixnorm.evidence import cost
 from fixnorm.evidence.cost import forward_operations
+from fixnorm.evidence.experiments import names_of
 from fixnorm.training.tasks import task_of
 from fixnorm.tuning import estimate
 from helpers.dense_sets import make_cityscapes, make_coco
@@ -101,7 +102,9 @@ def run_shown(words: list[str], out: Path) -> None:
     elif name == "tune":
         called(*words, "--dry-run")
     elif name == "reproduce" and arguments["stored"] is None:
-        dry_experiment(*arguments["names"], scale=arguments["scale"])
+        names = names_of(arguments["names"])
+        small = arguments["scale"] == "small"
+        dry_experiment(*(["all"] if small else names), scale=arguments["scale"])
     elif name == "replay":
         called(*words, "--replays", "2", "--budget", "3", "--out", str(out))
     elif name in ("reproduce", "export", "report"):
@@ -114,7 +117,7 @@ def run_shown(words: list[str], out: Path) -> None:
 
 @cache
 def dry_experiment(*names: str, scale: str) -> None:
-    """Once for all commands that differ in where its trainings go."""
+    """Once for all commands that differ in where trainings go; of the small ones, all at once."""
     called("reproduce", *names, "--scale", scale, "--dry-run")
 
 
