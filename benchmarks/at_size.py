@@ -32,7 +32,7 @@ from auto_lr_settings import Setting
 from fixnorm.training.checkpoint import Checkpoints, Damaged
 
 SETTINGS = tuple(
-    Setting(name=net, net=net, source="cifar10", per_class=5000, epochs=30, batch=128)
+    Setting(name=net, net=net, source="cifar10", per_class=5000, epochs=30, batch=128, bf16=True)
     for net in ("resnet8-w32-s2", "resnet20-s2")
 )
 AUTO = Side(kind="auto")

@@ -184,7 +184,9 @@ class Trained:
         """One step; the loss before it."""
         self.model.train()
         self.optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(self.model(images), labels, label_smoothing=0.1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.setting.bf16):
+            outputs = self.model(images)
+        loss = nn.functional.cross_entropy(outputs.float(), labels, label_smoothing=0.1)
         loss.backward()
         self._set_lr(step)
         self.optimizer.step()

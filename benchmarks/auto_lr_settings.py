@@ -27,6 +27,8 @@ class Setting:
     warmup: float = 0.1
     """Share of the steps."""
     classes: int = 10
+    bf16: bool = False
+    """Whether forward passes of training are autocast."""
 
 
 CHOOSING = (

@@ -86,7 +86,13 @@ def test_table1_pairs_searches_by_their_fresh_scores() -> None:
     shown = DRAWN["table1"].of(OUTCOMES["table1"]).show()
 
     (table,) = shown.tables
-    assert table.rows[0] == ("tuned FixNorm", "lr 0.8, alpha 1", "8", "64.00", "62.00 ± 1.41")
+    assert table.rows[0] == (
+        "FixNorm, Algorithm 4",
+        "lr 0.8, alpha 1",
+        "8",
+        "64.00",
+        "62.00 ± 1.41",
+    )
     assert table.rows[2] == (
         "BO + weight decay",
         "lr 0.8, λ 5.0e-04",

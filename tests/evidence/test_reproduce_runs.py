@@ -93,12 +93,15 @@ def test_searches_of_an_experiment(reproduces: Reproduces, tmp_path: Path) -> No
     printed, _ = reproduces.finish(tmp_path, "table1")
 
     content = outcome(tmp_path, "table1")["settings"][0]
-    by_method = [search["method"] for search in content["searches"]]
-    assert by_method == ["weight-decay"] * 2 + ["fixnorm"] * 2
+    ways = [(search["method"], search.get("plan", "paper")) for search in content["searches"]]
+    ours = [("fixnorm", plan) for plan in ("paper", "auto") for _ in range(2)]
+    assert ways == [("weight-decay", "paper")] * 2 + ours
     assert all(len(search["scores"]) == 2 for search in content["searches"])
     assert [search["cost"] for search in content["searches"]][:2] == [3, 3]
-    assert all(search["cost"] <= 2 * 0.5 + 2 + 1 for search in content["searches"][2:])
-    assert "tuned FixNorm" in printed
+    assert all(search["cost"] <= 2 * 0.5 + 2 + 1 for search in content["searches"][2:4])
+    assert all(search["lr"] == "auto" for search in content["searches"][4:])
+    assert "FixNorm, Algorithm 4" in printed
+    assert "FixNorm, auto plan" in printed
     for name in ("table1.html", "table1.md", "fig5-digits.png", "fig5-digits-details.png"):
         assert (tmp_path / name).exists()
     # A second call has nothing to train.

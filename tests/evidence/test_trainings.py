@@ -17,7 +17,7 @@ from fixnorm.evidence.grids import under_caps
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.record import record_of, write_landscapes
 from fixnorm.evidence.scales import SCALES, SMALL, Ranges, Workload
-from fixnorm.evidence.searches import algorithm4, bayesian
+from fixnorm.evidence.searches import bayesian, planned
 from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings
 from fixnorm.tuning.plan import PAPER
 
@@ -135,7 +135,7 @@ def test_the_command_of_every_training_gives_its_very_recipe(name: str, scale: A
 
 def test_a_dry_run_counts_the_most_that_searches_may_take() -> None:
     trainings = Trainings(lambda _: IMAGINED, dry=True)
-    trainings.attempt(lambda trainings: {"found": algorithm4(trainings, WORKLOAD, seed=0)})
+    trainings.attempt(lambda trainings: {"found": planned(trainings, WORKLOAD, seed=0)})
 
     assert len(trainings.used) == 15  # 5 short, 5 in full, 5 alphas
     # The digits train for 15 epochs, of which a fifth is 3.
@@ -156,7 +156,7 @@ def hill(training: Training) -> Found:
 def test_algorithm_4_finds_the_top_and_takes_what_is_free() -> None:
     world = World(hill)
 
-    searched = world.run(lambda trainings: algorithm4(trainings, WORKLOAD, seed=5))
+    searched = world.run(lambda trainings: planned(trainings, WORKLOAD, seed=5))
 
     assert (searched.lr, searched.second) == (0.8, 2.0)
     assert searched.winner == {"lr": 0.8, "alpha": 2.0}
@@ -170,7 +170,7 @@ def test_a_training_that_diverged_never_wins() -> None:
     def value(training: Training) -> Found:
         return found(None) if training.recipe.lr > 0.8 else hill(training)
 
-    searched = World(value).run(lambda trainings: algorithm4(trainings, WORKLOAD, seed=0))
+    searched = World(value).run(lambda trainings: planned(trainings, WORKLOAD, seed=0))
 
     assert searched.lr == 0.8
     assert {step.score for step in searched.tried if step.lr > 0.8} == {None}
@@ -178,7 +178,7 @@ def test_a_training_that_diverged_never_wins() -> None:
 
 def test_every_training_diverged_is_said() -> None:
     with pytest.raises(ValueError, match="every training of digits diverged"):
-        World(lambda _: found(None)).run(lambda trainings: algorithm4(trainings, WORKLOAD, seed=0))
+        World(lambda _: found(None)).run(lambda trainings: planned(trainings, WORKLOAD, seed=0))
 
 
 def decayed(training: Training) -> Found:

@@ -29,6 +29,8 @@ TINY = replace(
     fig4=(setting(),),
     table1=(setting(),),
     budgets=(3,),
+    plans=("paper", "auto"),
+    anew=2,
     table2=(setting(),),
     peers=setting(),
     forgiveness=(setting(), setting(batch_size=64)),

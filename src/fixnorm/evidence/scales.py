@@ -7,7 +7,7 @@ works against there, so its range goes up to 8e-3 where the paper's ends at 5e-4
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from fixnorm import recipes
@@ -18,6 +18,7 @@ from fixnorm.training.kinds import Metric, metric_of
 from fixnorm.training.recipe import Recipe, changed
 from fixnorm.tuning.lengths import length_of
 from fixnorm.tuning.plan import PAPER, SearchSpace
+from fixnorm.tuning.plans import DEFAULT
 
 __all__ = ["PAPER_SCALE", "SCALES", "SMALL", "Ranges", "Scale", "Workload", "scale_of"]
 
@@ -42,6 +43,8 @@ class Workload:
     """Of lr and alpha."""
     decay: Ranges
     """Of lr and weight decay."""
+    seeds: int | None = None
+    """Of its comparisons, where they are not as many as those of its scale."""
 
     def training(
         self, method: MethodName, *, seed: int, fraction: float = 1.0, **numbers: Value
@@ -63,6 +66,12 @@ class Workload:
     def recipe_for(self, method: MethodName) -> Recipe:
         """The recipe of a method as it stands."""
         return changed(recipes.get(self.recipe, method), **self.changes)
+
+    @property
+    def model(self) -> str | None:
+        """Where it is not the recipe's own."""
+        model = self.changes.get("model")
+        return None if model is None else str(model)
 
     @property
     def metric(self) -> Metric:
@@ -90,6 +99,10 @@ class Scale:
     training with the recipe's own λ does not have."""
     budgets: tuple[int, ...]
     """Trainings of BO + weight decay, for each workload of ``table1``."""
+    plans: tuple[str, ...] = (DEFAULT,)
+    """Ways to search for lr and alpha in ``table1``."""
+    anew: int = 0
+    """Fresh seeds for the points of ``fig4`` that decide whether lr and alpha are independent."""
     adamw: Ranges
     sgdp: Ranges
     seeds: int = 3
@@ -112,7 +125,8 @@ def _full(recipe: str, data: str = "imagenet") -> Workload:
 
 def _relative(name: str, **changes: Value) -> Workload:
     """A small relative of a model of Table 2."""
-    return _small(name, "cifar10-quick", "cifar10", epochs=5, **changes)
+    changes = {"epochs": 5, **_scored_once(5), **changes}
+    return replace(_small(name, "cifar10-quick", "cifar10", **changes), seeds=10)
 
 
 def _short(name: str, model: str, *, images: int, epochs: int, batch: int) -> Workload:
@@ -131,6 +145,11 @@ def _short(name: str, model: str, *, images: int, epochs: int, batch: int) -> Wo
     )
 
 
+def _scored_once(epochs: int) -> dict[str, Value]:
+    """By all 10,000 validation images of CIFAR-10, at the end alone."""
+    return {"val_per_class": None, "eval_every": epochs}
+
+
 def _once(epochs: int) -> dict[str, Value]:
     """A tenth of the training is warm-up; it is evaluated at its end alone."""
     return {"epochs": epochs, "warmup_epochs": epochs / 10, "eval_every": epochs}
@@ -138,6 +157,13 @@ def _once(epochs: int) -> dict[str, Value]:
 
 _CIFAR = _small("CIFAR-10", "cifar10-quick", "cifar10")
 _TINY = _small("Tiny-ImageNet", "tiny-imagenet-quick", "tiny_imagenet_100")
+_MOBILE = "micronet-mobilenetv2"
+_TABLE1 = (
+    _TINY,
+    _small("Tiny-ImageNet, MobileNetV2", "tiny-imagenet-quick", "tiny_imagenet_100", model=_MOBILE),
+    _small("CIFAR-10", "cifar10-quick", "cifar10", **_scored_once(10)),
+    _small("CIFAR-10, MobileNetV2", "cifar10-quick", "cifar10", model=_MOBILE, **_scored_once(10)),
+)
 _FORGIVENESS = (
     _short("long, 4 wide", "resnet8-w4", images=100, epochs=60, batch=64),
     _short("24 wide", "resnet8-w24", images=50, epochs=12, batch=64),
@@ -165,11 +191,11 @@ SMALL = Scale(
     fig1=_CIFAR,
     fig2=_small("Tiny-ImageNet, long", "tiny-imagenet-head", "tiny_imagenet_100"),
     fig4=(_CIFAR, _TINY),
-    table1=(_TINY,),
+    table1=_TABLE1,
     table2=(
         _relative("ResNet-8"),
         _relative("ResNet-8-D", model="resnet8d-s2"),
-        _relative("MobileNetV2", model="micronet-mobilenetv2"),
+        _relative("MobileNetV2", model=_MOBILE),
         _relative("MobileNetV2*", model="micronet-se", **_TRICKS),
     ),
     table3=(_small("CamVid", "cityscapes-small", "cityscapes"),),
@@ -177,7 +203,9 @@ SMALL = Scale(
     peers=_TINY,
     forgiveness=_FORGIVENESS,
     norm_decays=(8e-3,),
-    budgets=(25,),
+    budgets=(25,) * len(_TABLE1),
+    plans=("paper", "unimodal", "auto"),
+    anew=10,
     adamw=Ranges(lr=(3e-4, 3e-2), weight_decay=(1e-3, 1.0)),
     sgdp=Ranges(lr=(0.05, 3.2), weight_decay=(1e-5, 8e-3)),
 )

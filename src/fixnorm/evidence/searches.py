@@ -1,4 +1,4 @@
-"""Searches as part of an experiment: Algorithm 4, and Bayesian optimisation of lr and λ.
+"""Searches of an experiment: plans over lr and alpha, and Bayesian optimisation of lr and λ.
 
 A search's own best score is the best of many and so too good: its winner is trained anew, with
 seeds that no search has seen.
@@ -19,24 +19,27 @@ from fixnorm.evidence.trainings import Training, Trainings, Value
 from fixnorm.methods import MethodName, Scope
 from fixnorm.training.bounded import Fraction, Name, Percent, Positive
 from fixnorm.training.checked import Part
+from fixnorm.tuning.plan import PAPER, SearchSpace
+from fixnorm.tuning.plans import DEFAULT, plan_of
 from fixnorm.tuning.search import Ledger, Search
 from fixnorm.tuning.strategies import PlanStrategy, SamplerStrategy
 from fixnorm.tuning.study import Study
-from fixnorm.tuning.trial import Result, StudyRecord, Trial
+from fixnorm.tuning.trial import Result, StudyRecord, Trial, shown_lr
 
 __all__ = [
     "Scored",
     "Searched",
     "Step",
     "Winner",
-    "algorithm4",
     "bayesian",
     "fresh_scores",
+    "planned",
     "tuned_fixnorm",
     "tuned_weight_decay",
 ]
 
 Kind = Literal["alpha", "weight_decay"]
+Rate = Positive | Literal["auto"]
 FRESH = 100
 """The first of the seeds that no search uses."""
 _MOST = 10_000
@@ -47,7 +50,7 @@ class Step(Part):
     """One trial of a search."""
 
     round: Name
-    lr: Positive
+    lr: Rate
     second: Positive
     """alpha or λ."""
     fraction: Fraction
@@ -60,7 +63,7 @@ class Searched(Part):
     """A search that is over."""
 
     kind: Kind
-    lr: Positive
+    lr: Rate
     second: NotNegative
     """alpha or λ."""
     score: Percent
@@ -77,8 +80,8 @@ class Searched(Part):
     def numbers(self) -> str:
         """The winner's, for people."""
         if self.kind == "alpha":
-            return f"lr {self.lr:g}, alpha {self.second:g}"
-        return f"lr {self.lr:.2g}, λ {self.second:.1e}"
+            return f"lr {shown_lr(self.lr)}, alpha {self.second:g}"
+        return f"lr {shown_lr(self.lr, '.2g')}, λ {self.second:.1e}"
 
 
 class Winner(Searched):
@@ -98,10 +101,16 @@ class Scored(Part):
 
 
 def tuned_fixnorm(
-    trainings: Trainings, workload: Workload, scale: Scale, *, seed: int, scope: Scope = "global"
+    trainings: Trainings,
+    workload: Workload,
+    scale: Scale,
+    *,
+    seed: int,
+    plan: str = DEFAULT,
+    scope: Scope = "global",
 ) -> Winner:
-    """The winner of Algorithm 4, trained anew."""
-    found = algorithm4(trainings, workload, seed=seed, scope=scope)
+    """The winner of a plan, trained anew."""
+    found = planned(trainings, workload, seed=seed, plan=plan, scope=scope)
     numbers = {**found.winner, "scope": _changed(scope)}
     scores = fresh_scores(trainings, workload, "fixnorm", scale, **numbers)
     return Winner(**dict(found), scores=scores)
@@ -130,16 +139,24 @@ def fresh_scores(
     trainings: Trainings, workload: Workload, method: MethodName, scale: Scale, **numbers: Value
 ) -> tuple[float, ...]:
     """Of the recipe with these numbers, or as it stands, with fresh seeds; 0 if it diverged."""
-    seeds = range(FRESH, FRESH + scale.seeds)
+    seeds = range(FRESH, FRESH + (workload.seeds or scale.seeds))
     asked = (workload.training(method, seed=seed, fraction=1.0, **numbers) for seed in seeds)
     return tuple(one.counted for one in trainings.all(asked))
 
 
-def algorithm4(
-    trainings: Trainings, workload: Workload, *, seed: int, scope: Scope = "global"
+def planned(
+    trainings: Trainings,
+    workload: Workload,
+    *,
+    seed: int,
+    plan: str = DEFAULT,
+    scope: Scope = "global",
 ) -> Searched:
-    """FixNorm's own search; slots that are known without training cost nothing."""
-    strategy = PlanStrategy(space=workload.space, plan="paper")
+    """A search for lr and alpha; slots that are known without training cost nothing.
+
+    Plan auto trains each alpha from the start here, and counts it so: branches would cost less.
+    """
+    strategy = PlanStrategy(space=_seen_by(plan, workload.space), plan=plan)
     search = Search(strategy, Ledger(strategy.settings()))
     while trials := search.ask(strategy.trainings):
         asked = [
@@ -147,7 +164,7 @@ def algorithm4(
                 "fixnorm",
                 seed=seed,
                 fraction=trial.fraction,
-                lr=trial.rate,
+                lr=trial.lr,
                 alpha=trial.alpha,
                 scope=_changed(scope),
             )
@@ -156,6 +173,11 @@ def algorithm4(
         for trial, found in zip(trials, trainings.all(asked), strict=True):
             search.tell(trial, _result(found.score, found.largest_scale))
     return _searched("alpha", workload, search.ledger.record())
+
+
+def _seen_by(plan: str, space: SearchSpace) -> SearchSpace:
+    """What the plan uses of a space; the rest as it is by default."""
+    return replace(PAPER, **{name: getattr(space, name) for name in plan_of(plan).uses})
 
 
 def _changed(scope: Scope) -> Scope | None:
@@ -233,7 +255,7 @@ def _searched(kind: Kind, workload: Workload, record: StudyRecord) -> Searched:
     tried = tuple(
         Step(
             round=str(trial.round),
-            lr=trial.rate,
+            lr=trial.lr,
             second=getattr(trial, kind),
             fraction=trial.fraction,
             score=trial.accuracy,
@@ -243,5 +265,5 @@ def _searched(kind: Kind, workload: Workload, record: StudyRecord) -> Searched:
     )
     second = getattr(best, kind)
     return Searched(
-        kind=kind, lr=best.rate, second=second, score=best.accuracy, tried=tried, cost=record.cost
+        kind=kind, lr=best.lr, second=second, score=best.accuracy, tried=tried, cost=record.cost
     )

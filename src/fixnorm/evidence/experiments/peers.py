@@ -51,6 +51,7 @@ class Peers(DrawnExperiment):
     """Scores of fresh seeds with the best numbers of each optimizer, and the cost of a step."""
 
     title: ClassVar = "FixNorm among its peers, at the same tuning budget"
+    of_scores: ClassVar = True
 
     setting: Name
     recipe: Name = ""

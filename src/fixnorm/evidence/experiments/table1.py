@@ -1,7 +1,7 @@
-"""Table 1 and Figure 5: tuned FixNorm against BO + weight decay, at equal data, model and epochs.
+"""Table 1 and Figure 5: FixNorm by each plan against BO + weight decay; data, model, epochs equal.
 
 Each search is repeated, with other seeds for everything. Its winner is trained again with seeds
-that no search has seen, the same for both methods.
+that no search has seen, the same for all of them.
 """
 
 from __future__ import annotations
@@ -38,24 +38,44 @@ from fixnorm.evidence.searches import (
 from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.statistics import Mean, mean_of, paired
-from fixnorm.report.style import PAPER, EndLabel, breadth, dress, end_labels, room
+from fixnorm.report.style import PAPER, SERIES, EndLabel, breadth, dress, end_labels, room
 from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Name, Percent, Positive, Slug
 from fixnorm.training.checked import Part
 
 __all__ = ["RepeatedSearch", "Table1", "fresh_difference", "so_far"]
 
-_NAMES = {"fixnorm": "tuned FixNorm", "weight-decay": "BO + weight decay"}
+Way = Literal["paper", "unimodal", "auto", "weight-decay"]
+_NAMES: dict[Way, str] = {
+    "paper": "FixNorm, Algorithm 4",
+    "unimodal": "FixNorm, unimodal plan",
+    "auto": "FixNorm, auto plan",
+    "weight-decay": "BO + weight decay",
+}
+_OURS: tuple[Way, ...] = ("paper", "unimodal", "auto")
+_RIVAL: Way = "weight-decay"
+_COLOURS: dict[Way, str] = {
+    "paper": COLOURS["fixnorm"],
+    "unimodal": SERIES[2],
+    "auto": SERIES[3],
+    "weight-decay": COLOURS["weight-decay"],
+}
 _HEIGHT = 225.0
 _SHADES = ("#0072b2", "#3f9fd8", "#7d6aa8")
 
 
 class _Method(Part):
     method: Literal["fixnorm", "weight-decay"]
+    plan: Literal["paper", "unimodal", "auto"] = "paper"
+    """Of FixNorm's."""
 
 
 class RepeatedSearch(Winner, _Method):
     """One of the searches of a workload; its method comes first in the file."""
+
+    @property
+    def way(self) -> Way:
+        return self.plan if self.method == "fixnorm" else _RIVAL
 
     @model_validator(mode="after")
     def _found_something(self) -> Self:
@@ -63,7 +83,7 @@ class RepeatedSearch(Winner, _Method):
         return self
 
 
-Searches = Mapping[str, Sequence[RepeatedSearch]]
+Searches = Mapping[Way, Sequence[RepeatedSearch]]
 
 
 class Reference(Part):
@@ -79,6 +99,8 @@ class Comparison(Part):
 
     setting: Name
     recipe: Slug
+    model: Slug | None = None
+    """Where it is not the recipe's own."""
     metric: Name
     paper: Percent | None
     searches: tuple[RepeatedSearch, ...]
@@ -86,13 +108,15 @@ class Comparison(Part):
 
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:
-        counts = [len(searches) for searches in self.by_method().values()]
+        by_way = self.by_way()
+        counts = [len(searches) for searches in by_way.values()]
         same_number(counts, "searches should be as many of fixnorm as of weight-decay")
-        need(all(counts), "searches should not be empty")
+        need(_RIVAL in by_way and len(by_way) > 1, "searches should be of fixnorm and weight-decay")
         return self
 
-    def by_method(self) -> dict[str, list[RepeatedSearch]]:
-        return {method: [s for s in self.searches if s.method == method] for method in _NAMES}
+    def by_way(self) -> dict[Way, list[RepeatedSearch]]:
+        every = {way: [s for s in self.searches if s.way == way] for way in _NAMES}
+        return {way: searches for way, searches in every.items() if searches}
 
     @classmethod
     def train(cls, trainings: Trainings, workload: Workload, budget: int, scale: Scale) -> Self:
@@ -100,12 +124,13 @@ class Comparison(Part):
             won = tuned_weight_decay(trainings, workload, scale, seed=seed, budget=budget)
             return RepeatedSearch.model_validate({"method": "weight-decay", **dict(won)})
 
-        def fixed(seed: int) -> RepeatedSearch:
-            won = tuned_fixnorm(trainings, workload, scale, seed=seed)
-            return RepeatedSearch.model_validate({"method": "fixnorm", **dict(won)})
+        def fixed(seed: int, plan: str) -> RepeatedSearch:
+            won = tuned_fixnorm(trainings, workload, scale, seed=seed, plan=plan)
+            return RepeatedSearch.model_validate({"method": "fixnorm", "plan": plan, **dict(won)})
 
         seeds = range(scale.searches)
-        parts = [partial(search, seed) for search in (decayed, fixed) for seed in seeds]
+        parts = [partial(decayed, seed) for seed in seeds]
+        parts += [partial(fixed, seed, plan) for plan in scale.plans for seed in seeds]
         searches, reference = trainings.both(
             lambda: trainings.each(parts),
             lambda: fresh_scores(trainings, workload, "weight-decay", scale),
@@ -114,6 +139,7 @@ class Comparison(Part):
         return cls(
             setting=workload.name,
             recipe=workload.recipe,
+            model=workload.model,
             metric=workload.metric.label,
             paper=workload.recipe_for("fixnorm").paper_score,
             searches=tuple(searches),
@@ -123,18 +149,16 @@ class Comparison(Part):
         )
 
     def show(self) -> Exhibit:
-        by_method, reference = self.by_method(), self.reference
-        difference = fresh_difference(by_method["fixnorm"], by_method["weight-decay"])
-        costs = {m: mean_of([s.cost for s in found]) for m, found in by_method.items()}
+        by_way, reference = self.by_way(), self.reference
         rows = [
             (
-                _NAMES[method],
+                _NAMES[way],
                 search.numbers(),
                 f"{search.cost:g}",
                 f"{search.score:.2f}",
                 mean_of(search.scores).spread(),
             )
-            for method, found in by_method.items()
+            for way, found in by_way.items()
             for search in found
         ]
         numbers = f"lr {reference.lr:g}, λ {reference.weight_decay:g}"
@@ -148,37 +172,41 @@ class Comparison(Part):
                 "As found: the best score of the search, the best of many and so too good. Trained"
                 f" anew: {len(reference.scores)} seeds that no search has seen, the same for all"
                 f" (mean ± standard deviation).{paper}",
-                "FixNorm − BO + weight decay, winners trained anew, paired by search:"
-                f" {difference.interval()} % (95 %)",
+                *(
+                    f"{_NAMES[way]} − BO + weight decay, winners trained anew, paired by search:"
+                    f" {fresh_difference(by_way[way], by_way[_RIVAL]).interval()} % (95 %)"
+                    for way in self.ours
+                ),
             ),
         )
-        claim = Claim(
-            "Tuned FixNorm is at least as good as BO + weight decay, at less cost"
-            f" ({self.setting})",
-            at_least(difference),
-            f"{difference.interval()} %, at {costs['fixnorm'].mean:.1f} against"
-            f" {costs['weight-decay'].mean:.0f} T_max",
-        )
-        return Exhibit((self._progress(), self._rounds()), (table,), (claim,))
+        claims = tuple(_claim(way, [self], self.setting) for way in self.ours)
+        drawings = (self._progress(), *([self._rounds()] if "paper" in by_way else []))
+        return Exhibit(drawings, (table,), claims)
+
+    @property
+    def ours(self) -> list[Way]:
+        """The plans that there are."""
+        by_way = self.by_way()
+        return [way for way in _OURS if way in by_way]
 
     def groups(self) -> list[Group]:
         """All have the same seeds."""
         return [*(search.scores for search in self.searches), self.reference.scores]
 
     def _progress(self) -> Drawing:
-        by_method = self.by_method()
+        by_way = self.by_way()
         title = f"{self.setting}: best so far"
         panel = Panel(
             title,
-            partial(_draw_progress, by_method=by_method, title=title, y=self.metric),
+            partial(_draw_progress, by_way=by_way, title=title, y=self.metric),
             width=380,
             height=_HEIGHT,
             left=42,
-            right=max(breadth(name) for name in _NAMES.values()),
+            right=max(breadth(_NAMES[way]) for way in by_way),
         )
         rows = [
-            Row(f"{_NAMES[m]}, search {k + 1}", search.scores, COLOURS[m])
-            for m, found in by_method.items()
+            Row(f"{_NAMES[way]}, search {k + 1}", search.scores, _COLOURS[way])
+            for way, found in by_way.items()
             for k, search in enumerate(found)
         ]
         rows.append(Row("reference", self.reference.scores, COLOURS["wn-fc"]))
@@ -190,16 +218,20 @@ class Comparison(Part):
             least_height=_HEIGHT,
         )
         return Drawing(
-            f"fig5-{self.recipe}",
+            self._file,
             "Figure 5, left",
             "Left: the best score that each search has seen, against what it has spent."
             " Right: its winner with seeds that it has not seen.",
             (panel, anew),
         )
 
+    @property
+    def _file(self) -> str:
+        return "-".join(("fig5", self.recipe, *([self.model] if self.model else [])))
+
     def _rounds(self) -> Drawing:
         """The rounds of Algorithm 4: a line for each repetition of the search."""
-        searches = self.by_method()["fixnorm"]
+        searches = self.by_way()["paper"]
         rounds = list(dict.fromkeys(step.round for s in searches for step in s.tried))
         panels = []
         for place, name in enumerate(rounds):
@@ -217,7 +249,7 @@ class Comparison(Part):
             x = "alpha" if axis == "second" else "learning rate"
             panels.append(lines(f"FixNorm, {name}", curves, x=x, y=self.metric, log=True))
         return Drawing(
-            f"fig5-{self.recipe}-details",
+            f"{self._file}-details",
             "Figure 5, middle and right",
             "The rounds of Algorithm 4, of each repetition of the search.",
             tuple(panels),
@@ -229,6 +261,7 @@ class Table1(DrawnExperiment):
     """All searches of all workloads, their winners, and the reference as it stands."""
 
     title: ClassVar = "Table 1, Figure 5: tuned FixNorm against BO + weight decay"
+    of_scores: ClassVar = True
 
     settings: Annotated[tuple[Comparison, ...], Field(min_length=1)]
 
@@ -242,14 +275,33 @@ class Table1(DrawnExperiment):
 
     def show(self) -> Exhibit:
         parts = [comparison.show() for comparison in self.settings]
+        claims = [claim for part in parts for claim in part.claims]
+        if len(parts) > 1:
+            shared = [way for way in _OURS if all(way in each.ours for each in self.settings)]
+            claims += [_claim(way, self.settings, f"all {len(parts)}") for way in shared]
         return Exhibit(
             tuple(drawing for part in parts for drawing in part.drawings),
             tuple(table for part in parts for table in part.tables),
-            tuple(claim for part in parts for claim in part.claims),
+            tuple(claims),
         )
 
     def repeats(self) -> dict[str, list[Group]]:
         return {comparison.setting: comparison.groups() for comparison in self.settings}
+
+
+def _claim(way: Way, settings: Sequence[Comparison], where: str) -> Claim:
+    """Of a plan beside its rival, over all searches of the settings."""
+    by_way = [each.by_way() for each in settings]
+    ours, theirs = ([s for each in by_way for s in each[w]] for w in (way, _RIVAL))
+    difference = fresh_difference(ours, theirs)
+    costs = [mean_of([search.cost for search in searches]).mean for searches in (ours, theirs)]
+    subject = {"paper": "Tuned FixNorm", "unimodal": "… by the unimodal plan"}
+    text = subject.get(way, "… by plan auto, without a search for lr,")
+    return Claim(
+        f"{text} is at least as good as BO + weight decay, at less cost ({where})",
+        at_least(difference),
+        f"{difference.interval()} %, at {costs[0]:.1f} against {costs[1]:.0f} T_max",
+    )
 
 
 def fresh_difference(ours: Sequence[Winner], theirs: Sequence[Winner]) -> Mean:
@@ -272,10 +324,10 @@ def so_far(tried: Sequence[Step]) -> list[tuple[float, float]]:
     return curve
 
 
-def _draw_progress(ax: Axes, *, by_method: Searches, title: str, y: str) -> None:
+def _draw_progress(ax: Axes, *, by_way: Searches, title: str, y: str) -> None:
     ends, values = [], []
-    for method, found in by_method.items():
-        colour = COLOURS[method]
+    for way, found in by_way.items():
+        colour = _COLOURS[way]
         curves = [so_far(search.tried) for search in found]
         for curve in curves:
             costs, scores = [cost for cost, _ in curve], [score for _, score in curve]
@@ -283,7 +335,7 @@ def _draw_progress(ax: Axes, *, by_method: Searches, title: str, y: str) -> None
             ax.plot(*curve[-1], marker="o", ms=4, mfc=colour, mec=PAPER, mew=0.8)
             values += [score for cost, score in curve if cost >= 3]
         end = statistics.fmean(curve[-1][1] for curve in curves)
-        ends.append(EndLabel(end, _NAMES[method], colour))
+        ends.append(EndLabel(end, _NAMES[way], colour))
     ax.set_xlim(0, None)
     room(ax, values, below=0.06, above=0.1)
     dress(ax, title=title, x="cost (T_max)", y=y)

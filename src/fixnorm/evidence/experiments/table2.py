@@ -119,6 +119,7 @@ class Table2(DrawnExperiment):
     """Every model, all at the same budget; the scores are of fresh seeds."""
 
     title: ClassVar = "Table 2: several models, each tuned"
+    of_scores: ClassVar = True
 
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
 
