@@ -16,53 +16,11 @@ from fixnorm.evidence.experiments import EXPERIMENTS
 from fixnorm.evidence.grids import under_caps
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.record import record_of, write_landscapes
-from fixnorm.evidence.scales import SCALES, SMALL, Ranges, Workload
+from fixnorm.evidence.scales import SCALES, SMALL
 from fixnorm.evidence.searches import bayesian, planned
 from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings
 from fixnorm.tuning.plan import PAPER
-
-WORKLOAD = Workload(
-    name="digits",
-    recipe="digits",
-    data=None,
-    decay=Ranges(lr=(0.1, 3.2), weight_decay=(1e-5, 1e-2)),
-)
-
-
-def found(score: float | None, largest_scale: float | None = None) -> Found:
-    return Found(
-        score=score,
-        largest_scale=largest_scale,
-        mcbr_train=None,
-        mcbr_val=None,
-        seconds=1.0,
-        steps=10,
-        device="",
-        commits=(),
-        curve={},
-    )
-
-
-class World:
-    """Trainings that are over in the order in which they were asked for, one or many at a time."""
-
-    def __init__(self, value: Any, *, at_a_time: int = 1) -> None:
-        self.value, self.at_a_time = value, at_a_time
-        self.done: dict[Training, Found] = {}
-        self.most_at_once = 0
-        self.used: set[Training] = set()
-
-    def run(self, experiment: Any) -> Any:
-        trainings = Trainings(self.done.get)
-        for _ in range(1000):
-            outcome = trainings.attempt(experiment)
-            if outcome is not None:
-                self.used = set(trainings.used)
-                return outcome
-            self.most_at_once = max(self.most_at_once, len(trainings.missing))
-            for training in list(trainings.missing)[: self.at_a_time]:
-                self.done[training] = self.value(training)
-        raise AssertionError("it does not end")
+from helpers.worlds import WORKLOAD, World, found, hill
 
 
 def seeds(count: int) -> list[Training]:
@@ -143,14 +101,6 @@ def test_a_dry_run_counts_the_most_that_searches_may_take() -> None:
 
 
 # -- searches --------------------------------------------------------------------------------------
-
-
-def hill(training: Training) -> Found:
-    """Best at lr 0.8; g reaches 3√C, so that alphas 4 and above are one training."""
-    recipe = training.recipe
-    assert recipe.alpha is not None
-    score = 90 - 10 * abs(math.log(recipe.lr / 0.8)) - (0 if recipe.alpha >= 2 else 2)
-    return found(score, min(3.0, recipe.alpha))
 
 
 def test_algorithm_4_finds_the_top_and_takes_what_is_free() -> None:
@@ -250,7 +200,7 @@ def test_the_first_trainings_of_a_longer_search_are_those_of_a_shorter_one() -> 
 
 
 def test_recordings_can_be_replayed_and_need_no_training_that_is_known(tmp_path: Path) -> None:
-    scale = replace(SMALL, fig4=(WORKLOAD,))
+    scale = replace(SMALL, fig4=(WORKLOAD,), fig4_anew=())
     world = World(lambda t: hill(t) if t.recipe.alpha is not None else decayed(t), at_a_time=1000)
 
     outcome = world.run(EXPERIMENTS["landscapes"].at(scale))

@@ -101,8 +101,8 @@ class Scale:
     """Trainings of BO + weight decay, for each workload of ``table1``."""
     plans: tuple[str, ...] = (DEFAULT,)
     """Ways to search for lr and alpha in ``table1``."""
-    anew: int = 0
-    """Fresh seeds for the points of ``fig4`` that decide whether lr and alpha are independent."""
+    fig4_anew: tuple[Workload, ...] = ()
+    """By its workloads, how places that decide whether lr and alpha are independent are trained."""
     adamw: Ranges
     sgdp: Ranges
     seeds: int = 3
@@ -205,7 +205,7 @@ SMALL = Scale(
     norm_decays=(8e-3,),
     budgets=(25,) * len(_TABLE1),
     plans=("paper", "unimodal", "auto"),
-    anew=10,
+    fig4_anew=tuple(replace(each, seeds=10) for each in (_TABLE1[2], _TINY)),
     adamw=Ranges(lr=(3e-4, 3e-2), weight_decay=(1e-3, 1.0)),
     sgdp=Ranges(lr=(0.05, 3.2), weight_decay=(1e-5, 8e-3)),
 )

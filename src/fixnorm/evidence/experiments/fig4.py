@@ -27,8 +27,10 @@ from fixnorm.evidence.experiment import (
     need,
 )
 from fixnorm.evidence.grids import under_caps
+from fixnorm.evidence.independence import Anew, Place, Way
 from fixnorm.evidence.landscapes import Point
 from fixnorm.evidence.noise import Group, near_the_best
+from fixnorm.evidence.panels import SEEDS_AS_DOTS
 from fixnorm.evidence.scales import Scale, Workload
 from fixnorm.evidence.trainings import Found, Trainings
 from fixnorm.report.drawing import Drawing, Panel
@@ -108,11 +110,18 @@ class Fig4(DrawnExperiment):
     of_scores: ClassVar = True
 
     landscapes: tuple[Grid, ...]
+    anew: tuple[Anew, ...] = ()
+    """Of each landscape the places that matter, where they were trained again."""
 
     @classmethod
     def train(cls, trainings: Trainings, scale: Scale) -> Self:
         parts = [partial(_alpha_grid, trainings, each, curves=False) for each in scale.fig4]
-        return cls(landscapes=tuple(trainings.each(parts)))
+        grids = trainings.each(parts)
+        again = [
+            partial(_anew, trainings, grid, workload)
+            for grid, workload in zip(grids, scale.fig4_anew, strict=False)
+        ]
+        return cls(landscapes=tuple(grids), anew=tuple(trainings.each(again)))
 
     @model_validator(mode="after")
     def _something_to_show(self) -> Self:
@@ -132,11 +141,18 @@ class Fig4(DrawnExperiment):
             tuple(one.panel() for one in maps),
             columns=1 if len(maps) == 1 else 2,
         )
-        tables, claims = (one.table() for one in maps), (one.claim() for one in maps)
-        return Exhibit((drawing,), tuple(tables), tuple(claims))
+        tables = [one.table() for one in maps] + [one.table() for one in self.anew]
+        claims = [one.claim() for one in maps[len(self.anew) :]]
+        claims += [claim for one in self.anew for claim in one.claims()]
+        drawings = [drawing]
+        if self.anew:
+            panels = tuple(one.panel() for one in self.anew)
+            drawings.append(Drawing("fig4-anew", "Figure 4, trained anew", SEEDS_AS_DOTS, panels))
+        return Exhibit(tuple(drawings), tuple(tables), tuple(claims))
 
     def repeats(self) -> dict[str, list[Group]]:
-        return {grid.name: near_the_best(_groups(grid)) for grid in self.landscapes}
+        grids = {grid.name: near_the_best(_groups(grid)) for grid in self.landscapes}
+        return grids | {f"{one.name}, anew": one.groups() for one in self.anew}
 
 
 # -- trainings -------------------------------------------------------------------------------------
@@ -152,6 +168,19 @@ def _alpha_grid(trainings: Trainings, workload: Workload, *, curves: bool = True
     points = tuple(point for row in trainings.each(parts) for point in row)
     recipe = workload.recipe_for("fixnorm").to_dict()
     return Grid(name=workload.recipe, method="fixnorm", recipe=recipe, points=points)
+
+
+def _anew(trainings: Trainings, grid: Grid, workload: Workload) -> Anew:
+    """The places that a grid finds worth a closer look."""
+    grid_map = _HeatMap(grid.name, grid.points)
+    return Anew.train(
+        trainings,
+        partial(workload.training, "fixnorm"),
+        name=grid.name,
+        metric=workload.metric.label,
+        way=grid_map.longest_way() if trainings.dry else grid_map.way(),
+        seeds=workload.seeds or 1,
+    )
 
 
 def _alphas_of(
@@ -238,6 +267,17 @@ class _HeatMap:
         """The smaller of equals."""
         return max(self.alphas, key=lambda alpha: self.means[lr, alpha])
 
+    def way(self) -> Way:
+        """Algorithm 4's way through the grid, without its noise, and the best of the grid."""
+        first = Place(self.best_lr(self.alphas[0]), self.alphas[0])
+        end = Place(first.lr, self.best_alpha(first.lr))
+        return Way(first, end, Place(*self.best()))
+
+    def longest_way(self) -> Way:
+        """One that takes the most trainings."""
+        (low, *_, high), (first, middle, *_, last) = self.lrs, self.alphas
+        return Way(Place(low, first), Place(low, middle), Place(high, last))
+
     def noise(self) -> float:
         """The standard error of a cell's mean, pooled over the grid."""
         seeds = len({point.seed for point in self.points})
@@ -292,10 +332,8 @@ class _HeatMap:
         )
 
     def claim(self) -> Claim:
-        """Algorithm 4's way through the grid, without its noise, against the best of the grid."""
-        smallest = self.alphas[0]
-        lr = self.best_lr(smallest)
-        alpha, (top_lr, top_alpha) = self.best_alpha(lr), self.best()
+        """The end of the way against the best of the grid."""
+        (_, smallest), (lr, alpha), (top_lr, top_alpha) = self.way()
         found, best, noise = self.means[lr, alpha], self.means[top_lr, top_alpha], self.noise()
         loss = best - found
         reach = 2 * math.sqrt(2) * noise  # two standard errors of a difference of two means
