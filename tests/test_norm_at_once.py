@@ -98,3 +98,26 @@ def test_no_step_of_the_hook_is_brought_to_the_host(kind: type[torch.optim.Optim
         optimizer.step()
     with pytest.raises(RuntimeError, match="meta"):
         handle.figures()
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_norms_of_the_same_are_those_of_any(kind: str) -> None:
+    weights = [weight.clone() for weight in WEIGHTS[kind]]
+    again = plain_norms.NormsOfTheSame()
+    for _ in range(2):
+        expected = plain_norms.plain_norms(weights)
+        torch.testing.assert_close(again(weights), expected, rtol=0, atol=0, equal_nan=True)
+        for weight in weights:
+            weight.mul_(3)  # in place, as a step does
+
+
+def test_norms_of_the_same_see_that_a_weight_is_another() -> None:
+    weight = torch.nn.Parameter(torch.randn(300, 200))
+    norms = plain_norms.NormsOfTheSame()
+    norms([weight])
+
+    whole = weight.data
+    for other in (torch.randn(300, 200), whole[:200], whole.double(), whole):
+        weight = torch.nn.Parameter(weight.data)
+        weight.data = other  # whole[:200] begins where the whole does
+        torch.testing.assert_close(norms([weight]), plain_norms.plain_norms([weight]))

@@ -17,6 +17,7 @@ from fixnorm.holding import Holding, fixed_of
 from fixnorm.internals import version_of
 from fixnorm.lr_rule import LrRule, tell_unused_state
 from fixnorm.norm import Joint, multiply_, rescale_each_
+from fixnorm.plain_norms import NormsOfTheSame
 from fixnorm.relative_step import RelativeSteps, matrix_spheres, set_radii
 from fixnorm.sphere_rule import SphereRule
 from fixnorm.spheres import Sphere, copies, is_schedule_free, set_targets, spheres
@@ -138,6 +139,7 @@ class Handle:
         self._holding = Holding(optimizers)
         self._under_way: dict[Any, Sphere] = {}
         self._still: dict[int, int] = {}
+        self._norms = {id(optimizer): NormsOfTheSame() for optimizer in optimizers}
         self._steps: dict[Any, Step] = {}
         self._angles = Angles(angle_every)
         self._relative = RelativeSteps()
@@ -227,7 +229,7 @@ class Handle:
             id(weight): version_of(weight)
             for sphere in self._under_way.values()
             for weight in sphere.weights
-            if weight.grad is None
+            if weight.grad is None or not weight.requires_grad
         }
         self._watch.before_step({**self._under_way, **matrix_spheres([optimizer])})
         self._relative.before(optimizer)
@@ -254,14 +256,17 @@ class Handle:
         for key, sphere in self._under_way.items():
             lrs = [_lr(member.group) for member in sphere.members]
             weights = sphere.weights
-            moved = [self._has_moved(weight) for weight in weights]
+            moved = [self._has_moved(weight) for weight in weights] if self._still else None
             own = [
                 lr for lr, m in zip(lrs, sphere.members, strict=True) if m.optimizer is optimizer
             ]
             # lr 0: nothing moved, and loading a checkpoint may take such a step
-            if any(moved) and not all(not isinstance(lr, Tensor) and lr == 0 for lr in own):
+            if (moved is None or any(moved)) and not all(
+                not isinstance(lr, Tensor) and lr == 0 for lr in own
+            ):
                 due[key] = Joint(weights, sphere.target, moved), lrs
-        done = rescale_each_([joint for joint, _ in due.values()]) if due else []
+        norms = self._norms[id(optimizer)]
+        done = rescale_each_([joint for joint, _ in due.values()], norms) if due else []
         for (key, (joint, lrs)), rescaled in zip(due.items(), done, strict=True):
             for member in self._under_way[key].members:
                 if is_schedule_free(member.optimizer):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
@@ -74,11 +74,16 @@ def rescale_(
 
 
 @torch.no_grad()
-def rescale_each_(joints: Sequence[Joint]) -> list[Rescaled]:
-    """W ← W / ‖W‖ · ‖W_0‖ in place, for the weights W of each of them by themselves."""
+def rescale_each_(
+    joints: Sequence[Joint], measure: Callable[[Sequence[Tensor]], Tensor] = plain_norms
+) -> list[Rescaled]:
+    """W ← W / ‖W‖ · ‖W_0‖ in place, for the weights W of each of them by themselves.
+
+    ``measure``: how norms of plain tensors are taken.
+    """
     weights = [weight for joint in joints for weight in joint.weights]
     parts = _parts(weights)
-    norms = _weight_norms(weights, parts).split([len(joint.weights) for joint in joints])
+    norms = _weight_norms(weights, parts, measure).split([len(joint.weights) for joint in joints])
     norm = foreach_norm(norms, norms[0].dtype)
     factor = foreach_quotients([joint.target for joint in joints], norm)
     for i, (_, target, moved) in enumerate(joints):
@@ -91,6 +96,9 @@ def rescale_each_(joints: Sequence[Joint]) -> list[Rescaled]:
 @torch.no_grad()
 def multiply_(tensors: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply plain tensors in place by one number that stays on its device."""
+    if {tensor.device for tensor in tensors} == {factor.device}:
+        foreach_mul_(tensors, factor)
+        return
     for device, indices in by_device(tensors).items():
         foreach_mul_([tensors[i] for i in indices], factor.to(device, non_blocking=True))
 
@@ -136,8 +144,12 @@ def weight_norms(weights: Sequence[Tensor], parts: Sequence[Tensor] | None = Non
     return _weight_norms(weights, _parts(weights) if parts is None else parts)
 
 
-def _weight_norms(weights: Sequence[Tensor], parts: Sequence[Tensor]) -> Tensor:
-    norms = plain_norms(parts)
+def _weight_norms(
+    weights: Sequence[Tensor],
+    parts: Sequence[Tensor],
+    measure: Callable[[Sequence[Tensor]], Tensor] = plain_norms,
+) -> Tensor:
+    norms = measure(parts)
     for (mesh, dims), indices in _by_sharding(weights).items():
         squares = norms[indices].square()
         for dim in dims:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fixnorm.internals import foreach_norm
 
-__all__ = ["by_device", "frobenius", "plain_norms"]
+__all__ = ["NormsOfTheSame", "by_device", "frobenius", "plain_norms"]
 
 # Past this size one running float32 sum on the CPU is no longer good to 2e-7.
 _ONE_SUM_IS_EXACT_ENOUGH = 1 << 14
@@ -27,9 +29,52 @@ _LOOPING = ("cpu",)
 
 def plain_norms(tensors: Sequence[Tensor]) -> Tensor:
     """‖W_i‖ of every tensor, shape (n,), on the first one's device."""
-    if all(tensor.device.type in _LOOPING for tensor in tensors):
-        return _norms_in_blocks(tensors)
-    return _norms_at_once(tensors)
+    return _norms_in_blocks(tensors) if _on_looping(tensors) else _norms_at_once(tensors)
+
+
+class NormsOfTheSame:
+    """:func:`plain_norms` of the same tensors, step after step.
+
+    A step of the optimizer leaves nothing of this in a cache, and what is to be looked up for a
+    tensor takes as long as to sum a small one. So on a CPU the blocks of each tensor are found
+    once, and again when one of the tensors lies elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+        """Where each tensor begins, and how many elements it has."""
+        self._sums: list[Callable[[], Tensor]] = []
+        """Each writes the norms of the blocks of one tensor."""
+        self._summed: list[Tensor] = []
+        """For each tensor what has its norm: itself, or the norms of its blocks."""
+        self._dtype = torch.float32
+
+    @torch.no_grad()
+    def __call__(self, tensors: Sequence[Tensor]) -> Tensor:
+        if torch.compiler.is_compiling():
+            return plain_norms(tensors)
+        places = [*map(Tensor.data_ptr, tensors), *map(Tensor.numel, tensors)]
+        if places != self._places:
+            if not _on_looping(tensors):
+                return plain_norms(tensors)
+            self._find_blocks(tensors)
+            self._places = places
+        for write in self._sums:
+            write()
+        return torch.stack(foreach_norm(self._summed, self._dtype))
+
+    def _find_blocks(self, tensors: Sequence[Tensor]) -> None:
+        self._sums, self._summed, self._dtype = [], [], _widest(tensors)
+        for tensor in map(Tensor.detach, tensors):
+            blocks = _as_blocks(tensor)
+            if blocks is None:
+                self._summed.append(tensor)
+            else:
+                norms = blocks.new_empty(len(blocks), dtype=_accumulate(tensor))
+                how = _of_rows(blocks)
+                self._sums.append(partial(torch.linalg.vector_norm, blocks, out=norms, **how))
+                self._summed.append(norms)
+        self._sums.reverse()  # as in _norms_in_blocks
 
 
 def frobenius(weight: Tensor) -> Tensor:
@@ -44,6 +89,10 @@ def by_device(tensors: Sequence[Tensor]) -> dict[torch.device, list[int]]:
     for i, tensor in enumerate(tensors):
         groups[tensor.device].append(i)
     return groups
+
+
+def _on_looping(tensors: Sequence[Tensor]) -> bool:
+    return all(device.type in _LOOPING for device in {tensor.device for tensor in tensors})
 
 
 def _norms_in_blocks(tensors: Sequence[Tensor]) -> Tensor:
@@ -66,14 +115,23 @@ def _norms_at_once(tensors: Sequence[Tensor]) -> Tensor:
 
 def _blocks(weight: Tensor) -> Tensor:
     """A tensor that has the weight's norm: the norms of its blocks, or itself if it is small."""
+    blocks = _as_blocks(weight)
+    return weight if blocks is None else torch.linalg.vector_norm(blocks, **_of_rows(blocks))
+
+
+def _of_rows(blocks: Tensor) -> dict[str, Any]:
+    """How ``vector_norm`` takes the norms over all dimensions but the first."""
+    return {"dim": tuple(range(1, blocks.ndim)), "dtype": _accumulate(blocks)}
+
+
+def _as_blocks(weight: Tensor) -> Tensor | None:
+    """A view of the weight with a block in each row, or the weight; none if it is small."""
     if weight.ndim < 2 or weight.numel() <= _ONE_SUM_IS_EXACT_ENOUGH:
-        return weight
+        return None
     block = math.gcd(weight.numel(), 4096)
     if block >= 256 and (dense := _in_memory_order(weight)).is_contiguous():
-        weight = dense.view(-1, block)
-    over = tuple(range(1, weight.ndim))
-    norms: Tensor = torch.linalg.vector_norm(weight, dim=over, dtype=_accumulate(weight))
-    return norms
+        return dense.view(-1, block)
+    return weight
 
 
 def _in_memory_order(weight: Tensor) -> Tensor:
