@@ -139,6 +139,31 @@ def test_dense_tables(name: str) -> None:
     assert shown.claims[0].measured == "+1.00 [+1.00, +1.00] %"
 
 
+def test_dense_tables_beside_weight_decay_with_a_search_of_its_own() -> None:
+    outcome = copy.deepcopy(OUTCOMES["table3"])
+    tuned = [
+        {**run, "searched": True, "lr": 0.3, "score": run["score"] + 3}
+        for run in outcome["runs"]
+        if run["method"] == "weight-decay"
+    ]
+    outcome["runs"] += tuned
+
+    shown = DRAWN["table3"].of(outcome).show()
+    assert [row[1:4] for row in shown.tables[0].rows] == [
+        ("weight decay", "lr 0.1, λ 0.0005", "21.00 ± 1.00"),
+        ("FixNorm", "lr 0.1, alpha 0.5", "22.00 ± 1.00"),
+        ("weight decay, tuned", "lr 0.3, λ 0.0005", "24.00 ± 1.00"),
+    ]
+    assert [claim.measured for claim in shown.claims] == [
+        "+1.00 [+1.00, +1.00] %",
+        "−2.00 [−2.00, −2.00] %",
+    ]
+
+    outcome["runs"].pop()
+    with pytest.raises(ValueError, match="as many of FixNorm, weight decay, weight decay, tuned"):
+        DRAWN["table3"].of(outcome)
+
+
 def test_peers_pair_each_with_fixnorm() -> None:
     shown = DRAWN["peers"].of(OUTCOMES["peers"]).show()
 

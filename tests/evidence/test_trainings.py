@@ -17,7 +17,7 @@ from fixnorm.evidence.grids import under_caps
 from fixnorm.evidence.landscapes import Landscape
 from fixnorm.evidence.record import record_of, write_landscapes
 from fixnorm.evidence.scales import SCALES, SMALL
-from fixnorm.evidence.searches import bayesian, planned
+from fixnorm.evidence.searches import FRESH, bayesian, planned
 from fixnorm.evidence.trainings import IMAGINED, Found, Training, Trainings
 from fixnorm.tuning.plan import PAPER
 from helpers.worlds import WORKLOAD, World, found, hill
@@ -194,6 +194,26 @@ def test_the_first_trainings_of_a_longer_search_are_those_of_a_shorter_one() -> 
     shorter.run(lambda trainings: bayesian(trainings, WORKLOAD, seed=0, budget=11))
 
     assert list(world.done)[:11] == list(shorter.done)
+
+
+def test_a_dense_rival_is_searched_for_and_all_are_trained_by_fresh_seeds() -> None:
+    def value(training: Training) -> Found:
+        recipe = training.recipe
+        score = 90.0 if recipe.alpha is not None else decayed(training).value
+        return replace(found(score), mcbr_val=-0.5)
+
+    world = World(value, at_a_time=100)
+    scale = replace(SMALL, table3=(WORKLOAD,), table3_budget=4, seeds=2)
+    runs = world.run(EXPERIMENTS["table3"].at(scale)).runs
+
+    sides = [(run.side, run.seed) for run in runs]
+    names = ("weight decay", "weight decay, tuned", "FixNorm")
+    assert sides == [(name, seed) for name in names for seed in (FRESH, FRESH + 1)]
+    searched = [training for training in world.done if training.recipe.seed == 0]
+    assert len(searched) == 4
+    best = max(searched, key=lambda training: decayed(training).value).recipe
+    tuned = {(run.lr, run.weight_decay) for run in runs if run.searched}
+    assert tuned == {(best.lr, best.weight_decay)}
 
 
 # -- recordings ------------------------------------------------------------------------------------

@@ -99,6 +99,10 @@ class Scale:
     training with the recipe's own λ does not have."""
     budgets: tuple[int, ...]
     """Trainings of BO + weight decay, for each workload of ``table1``."""
+    table3_budget: int = 0
+    """Of a search for lr and weight decay beside the recipe's own: what FixNorm's search took."""
+    table4_budget: int = 0
+    """The same."""
     plans: tuple[str, ...] = (DEFAULT,)
     """Ways to search for lr and alpha in ``table1``."""
     fig4_anew: tuple[Workload, ...] = ()
@@ -117,6 +121,12 @@ _SMALL_DECAY = Ranges(lr=(0.1, 3.2), weight_decay=(1e-4, 8e-3))
 
 def _small(name: str, recipe: str, data: str, **changes: Value) -> Workload:
     return Workload(name=name, recipe=recipe, changes=changes, data=data, decay=_SMALL_DECAY)
+
+
+def _dense(name: str, recipe: str, data: str, *, lr: tuple[float, float]) -> Workload:
+    """The lr in which FixNorm's numbers were searched for."""
+    decay = Ranges(lr=lr, weight_decay=_SMALL_DECAY.weight_decay)
+    return Workload(name=name, recipe=recipe, data=data, decay=decay)
 
 
 def _full(recipe: str, data: str = "imagenet") -> Workload:
@@ -207,8 +217,10 @@ SMALL = Scale(
         _relative("MobileNetV2", model=_MOBILE),
         _relative("MobileNetV2*", model="micronet-se", **_TRICKS),
     ),
-    table3=(_small("CamVid", "cityscapes-small", "cityscapes"),),
-    table4=(_small("BCCD", "coco-small", "coco"),),
+    table3=(_dense("CamVid", "cityscapes-small", "cityscapes", lr=(0.05, 0.8)),),
+    table3_budget=7,
+    table4=(_dense("BCCD", "coco-small", "coco", lr=(0.02, 0.32)),),
+    table4_budget=3,
     peers=_TINY,
     forgiveness=_FORGIVENESS,
     norm_decays=(8e-3,),
