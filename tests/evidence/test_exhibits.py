@@ -106,6 +106,23 @@ def test_table1_pairs_searches_by_their_fresh_scores() -> None:
     assert verdicts(shown) == ["holds"]
 
 
+def test_table1_weighs_settings_alike() -> None:
+    outcome = copy.deepcopy(OUTCOMES["table1"])
+    (first,) = outcome["settings"]
+    second = {**copy.deepcopy(first), "setting": "other"}
+    for search in second["searches"]:
+        if search["method"] == "fixnorm":
+            search["scores"] = [score + 2 for score in search["scores"]]  # 3 % ahead
+    second["searches"] += [{**search, "plan": "auto"} for search in second["searches"][2:]]
+    outcome["settings"].append(second)
+
+    shown = DRAWN["table1"].of(outcome).show()
+    over_all = shown.claims[-1]
+    assert over_all.text.startswith("Tuned FixNorm")  # the first setting has no plan auto
+    assert over_all.text.endswith("(all 2)")
+    assert over_all.measured == "+2.00 [−10.71, +14.71] %, at 8.5 against 25 T_max"  # 1 and 3
+
+
 def test_progress_counts_cost_and_leaves_out_what_diverged() -> None:
     searches = Table1.of(OUTCOMES["table1"]).settings[0].searches
     assert so_far(searches[0].tried) == [(2.0, 60.0), (3.0, 64.0)]

@@ -43,7 +43,7 @@ from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Name, Percent, Positive, Slug
 from fixnorm.training.checked import Part
 
-__all__ = ["RepeatedSearch", "Table1", "fresh_difference", "so_far"]
+__all__ = ["RepeatedSearch", "Table1", "Way", "so_far"]
 
 Way = Literal["paper", "unimodal", "auto", "weight-decay"]
 _NAMES: dict[Way, str] = {
@@ -174,12 +174,12 @@ class Comparison(Part):
                 f" (mean ± standard deviation).{paper}",
                 *(
                     f"{_NAMES[way]} − BO + weight decay, winners trained anew, paired by search:"
-                    f" {fresh_difference(by_way[way], by_way[_RIVAL]).interval()} % (95 %)"
+                    f" {self.difference(way).interval()} % (95 %)"
                     for way in self.ours
                 ),
             ),
         )
-        claims = tuple(_claim(way, [self], self.setting) for way in self.ours)
+        claims = tuple(_claim(way, self, self.setting) for way in self.ours)
         drawings = (self._progress(), *([self._rounds()] if "paper" in by_way else []))
         return Exhibit(drawings, (table,), claims)
 
@@ -188,6 +188,18 @@ class Comparison(Part):
         """The plans that there are."""
         by_way = self.by_way()
         return [way for way in _OURS if way in by_way]
+
+    def means(self, way: Way) -> list[float]:
+        """Of each winner over fresh seeds."""
+        return [statistics.fmean(search.scores) for search in self.by_way()[way]]
+
+    def difference(self, way: Way) -> Mean:
+        """To BO + weight decay, paired by search."""
+        return paired(self.means(way), self.means(_RIVAL))
+
+    def cost(self, way: Way) -> float:
+        """Of a search, in T_max."""
+        return statistics.fmean(search.cost for search in self.by_way()[way])
 
     def groups(self) -> list[Group]:
         """All have the same seeds."""
@@ -277,38 +289,48 @@ class Table1(DrawnExperiment):
         parts = [comparison.show() for comparison in self.settings]
         claims = [claim for part in parts for claim in part.claims]
         if len(parts) > 1:
-            shared = [way for way in _OURS if all(way in each.ours for each in self.settings)]
-            claims += [_claim(way, self.settings, f"all {len(parts)}") for way in shared]
+            claims += [_claim(way, self, f"all {len(parts)}") for way in self.ours]
         return Exhibit(
             tuple(drawing for part in parts for drawing in part.drawings),
             tuple(table for part in parts for table in part.tables),
             tuple(claims),
         )
 
+    @property
+    def ours(self) -> list[Way]:
+        """The plans that every setting has."""
+        return [way for way in _OURS if all(way in each.ours for each in self.settings)]
+
+    def mean(self, way: Way) -> float:
+        """Over all settings."""
+        return statistics.fmean(statistics.fmean(each.means(way)) for each in self.settings)
+
+    def difference(self, way: Way) -> Mean:
+        """To BO + weight decay: paired by setting, if there are several."""
+        if len(self.settings) == 1:
+            return self.settings[0].difference(way)
+        sides = (
+            [statistics.fmean(each.means(side)) for each in self.settings] for side in (way, _RIVAL)
+        )
+        return paired(*sides)
+
+    def cost(self, way: Way) -> float:
+        """Of a search, in T_max."""
+        return statistics.fmean(each.cost(way) for each in self.settings)
+
     def repeats(self) -> dict[str, list[Group]]:
         return {comparison.setting: comparison.groups() for comparison in self.settings}
 
 
-def _claim(way: Way, settings: Sequence[Comparison], where: str) -> Claim:
-    """Of a plan beside its rival, over all searches of the settings."""
-    by_way = [each.by_way() for each in settings]
-    ours, theirs = ([s for each in by_way for s in each[w]] for w in (way, _RIVAL))
-    difference = fresh_difference(ours, theirs)
-    costs = [mean_of([search.cost for search in searches]).mean for searches in (ours, theirs)]
+def _claim(way: Way, found: Comparison | Table1, where: str) -> Claim:
+    """Of a plan beside its rival."""
+    difference, costs = found.difference(way), (found.cost(way), found.cost(_RIVAL))
     subject = {"paper": "Tuned FixNorm", "unimodal": "… by the unimodal plan"}
     text = subject.get(way, "… by plan auto, without a search for lr,")
     return Claim(
         f"{text} is at least as good as BO + weight decay, at less cost ({where})",
         at_least(difference),
         f"{difference.interval()} %, at {costs[0]:.1f} against {costs[1]:.0f} T_max",
-    )
-
-
-def fresh_difference(ours: Sequence[Winner], theirs: Sequence[Winner]) -> Mean:
-    """Of the means over fresh seeds, paired by search."""
-    return paired(
-        [statistics.fmean(search.scores) for search in ours],
-        [statistics.fmean(search.scores) for search in theirs],
     )
 
 
