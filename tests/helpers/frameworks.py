@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 import fixnorm
 from fixnorm import hook, norm
 from fixnorm.groups import TARGET
+from fixnorm.plain_norms import NormsOfTheSame
 from helpers.forked import run_forked
 from helpers.small_nets import true_norm
 
@@ -66,8 +67,8 @@ def rescales() -> Iterator[Rescales]:
     """Watch the hook do its work."""
     seen, do = Rescales(), hook.rescale_each_
 
-    def watched(joints: list[norm.Joint]) -> list[norm.Rescaled]:
-        done = do(joints)
+    def watched(joints: list[norm.Joint], measure: NormsOfTheSame) -> list[norm.Rescaled]:
+        done = do(joints, measure)
         seen.targets += [joint.target for joint in joints]
         seen.norms += [true_norm(joint.weights) for joint in joints]
         return done
