@@ -231,7 +231,7 @@ class Handle:
             for weight in sphere.weights
             if weight.grad is None or not weight.requires_grad
         }
-        self._watch.before_step({**self._under_way, **matrix_spheres([optimizer])})
+        self._watch.before_step(lambda: {**self._under_way, **matrix_spheres([optimizer])})
         self._relative.before(optimizer)
         self._angles.before({key: sphere.weights for key, sphere in self._under_way.items()})
         rule = self._rules.get(id(optimizer))

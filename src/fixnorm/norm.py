@@ -96,7 +96,7 @@ def rescale_each_(
 @torch.no_grad()
 def multiply_(tensors: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply plain tensors in place by one number that stays on its device."""
-    if {tensor.device for tensor in tensors} == {factor.device}:
+    if factor.device.type == "cpu":  # such a number goes anywhere by itself
         foreach_mul_(tensors, factor)
         return
     for device, indices in by_device(tensors).items():

@@ -65,7 +65,7 @@ class NormsOfTheSame:
 
     def _find_blocks(self, tensors: Sequence[Tensor]) -> None:
         self._sums, self._summed, self._dtype = [], [], _widest(tensors)
-        for tensor in map(Tensor.detach, tensors):
+        for tensor in tensors:
             blocks = _as_blocks(tensor)
             if blocks is None:
                 self._summed.append(tensor)

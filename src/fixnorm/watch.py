@@ -73,13 +73,13 @@ class Watch:
         if self._counter is not None:
             self._counter.remove()
 
-    def before_step(self, spheres: Mapping[Any, Watched]) -> None:
+    def before_step(self, spheres: Callable[[], Mapping[Any, Watched]]) -> None:
         """Measure, where it is due: the norm at the start of a step is the target."""
         self._steps += 1
         if self._steps % _EVERY == 0:
-            self.look(spheres.values())
+            self.look(spheres().values())
         if self._steps <= self._measure_until or self._steps % _EVERY == 0:
-            self._measure(spheres)
+            self._measure(spheres())
 
     def after_step(self) -> None:
         """The hook has run."""
