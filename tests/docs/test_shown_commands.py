@@ -147,6 +147,7 @@ def test_command(
 ) -> None:
     monkeypatch.chdir(ground)
     monkeypatch.setattr(estimate, "seconds_of_training", lambda *_, **__: 60.0)
+    monkeypatch.setattr(estimate, "_MEASURED", 0.05)  # of each network of an experiment
     monkeypatch.setattr(cost, "forward_operations", counted_once)
     if unfinished(list(words)):
         parsed(list(words))

@@ -20,6 +20,8 @@ __all__ = ["TFLOPS", "Cost", "Counter", "cost_table"]
 TFLOPS = 40.0
 """10¹² operations a second that one GPU sustains: about a third of a V100's peak in half precision,
 an eighth of an A100's. Divide by what yours does."""
+_SHARE = 0.2
+"""Of the time that the speed of one training is measured for: there are a dozen networks."""
 _BACKWARD = 3
 """Forward and backward passes cost three forward passes."""
 
@@ -75,7 +77,7 @@ class Counter:
         """Of one image's passes, on this machine."""
         name = _network(recipe)
         if name not in self._seconds:
-            whole = seconds_of_training(recipe, None)
+            whole = seconds_of_training(recipe, None, share=_SHARE)
             self._seconds[name] = whole / training_images(recipe, None)
         return self._seconds[name]
 
