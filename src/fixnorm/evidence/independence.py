@@ -160,9 +160,11 @@ class Anew(Part):
         )
 
     def panel(self) -> Panel:
+        alphas = sorted({spot.alpha for spot in self.spots})
+        colours = dict(zip(alphas, SERIES, strict=False))
         rows = [
-            Row(f"lr {spot.lr:g}, alpha {spot.alpha:g}", spot.scores, SERIES[k % len(SERIES)])
-            for k, spot in enumerate(self.spots)
+            Row(f"lr {spot.lr:g}, alpha {spot.alpha:g}", spot.scores, colours[spot.alpha])
+            for spot in self.spots
         ]
         return dots(f"{self.name}: trained anew", rows, x=self.metric)
 
