@@ -27,7 +27,7 @@ import torch
 
 from at_size_images import Packed, cifar10
 from at_size_search import LARGE, SHARE, SMALL, Suggest, accuracy, suggestion, tuned
-from auto_lr import Ledger, Side, Trained, auto_plan
+from auto_lr import UNCAPPED, Ledger, Side, Trained, auto_plan
 from auto_lr_settings import Setting
 from fixnorm.training.checkpoint import Checkpoints, Damaged
 
@@ -42,13 +42,17 @@ PEERS = (
     Side(kind="prodigy"),
     Side(kind="dog"),
 )
+HINDSIGHT = tuple(Side(kind="auto", lr=factor) for factor in (2.0, 4.0))
+"""Whether the rule's lr is the best one here: so many times that of lr auto."""
 ALPHA, TUNED, MORE = "auto-alpha", "weight-decay-8", "weight-decay-25"
 """Sides that search: for alpha, and for lr and weight decay at 8 and 25 T_max."""
 SEEDS = (1, 2, 3)
 _EVERY = 5
 """Epochs between looks at the test images."""
 BUDGETS = {TUNED: SMALL, MORE: LARGE}
-SIDES = (AUTO.name, *(side.name for side in PEERS), ALPHA, TUNED, MORE)
+PLAIN = (AUTO, *PEERS, *HINDSIGHT)
+"""Sides that are what they are, without a search."""
+SIDES = (*(side.name for side in PLAIN), ALPHA, TUNED, MORE)
 
 
 class Training:
@@ -161,7 +165,7 @@ def trained(setting: Setting, side: Side, images: Packed, seed: int, root: Path)
     training, own = Training(setting, side, images, seed), place(root, setting, side, seed)
     if (found := own.latest()) is not None:
         training.load(found[1])
-    elif side.kind == "auto" and side != AUTO:
+    elif side.kind == "auto" and side.alpha != UNCAPPED:
         state = before(place(root, setting, AUTO, seed), side.alpha)
         if state is not None:
             training.branch(state)
@@ -198,7 +202,7 @@ def side_of(ledger: Ledger, setting: Setting, name: str, suggest: Suggest = sugg
     if name == ALPHA:
         return auto_plan(ledger, setting, AUTO, seed=0)
     if name not in BUDGETS:
-        return next(side for side in (AUTO, *PEERS) if side.name == name)
+        return next(side for side in PLAIN if side.name == name)
 
     def short(number: int) -> dict[str, Any]:
         known = short_ones(ledger.known.values(), setting.name)
@@ -231,21 +235,24 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", choices=names, default=names)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--part", default="0/1", help="which sides: 0/2 and 1/2 are the halves")
+    parser.add_argument("--seeds", type=int, choices=SEEDS, default=len(SEEDS), help="of each side")
     given = parser.parse_args()
     torch.set_num_threads(1)
     here, parts = map(int, given.part.split("/"))
     ledger = AtSize(given.out, cifar10(given.data), given.checkpoints, here)
     chosen = [setting for setting in SETTINGS if setting.name in given.settings]
     mine = [side for side in given.sides if SIDES.index(side) % parts == here]
-    for setting, seed, name in order(chosen, mine):
+    for setting, seed, name in order(chosen, mine, SEEDS[: given.seeds]):
         ledger.get(setting, side_of(ledger, setting, name), seed)
 
 
-def order(settings: Sequence[Setting], sides: Sequence[str]) -> Iterator[tuple[Setting, int, str]]:
-    """Seed by seed, so that a file is worth something early; the longest search comes last."""
-    soon, last = [side for side in sides if side != MORE], [side for side in sides if side == MORE]
-    yield from product(settings, SEEDS, soon)
-    yield from product(settings, SEEDS, last)
+def order(
+    settings: Sequence[Setting], sides: Sequence[str], seeds: Sequence[int] = SEEDS
+) -> Iterator[tuple[Setting, int, str]]:
+    """Seed by seed, so that a file is worth something early; hindsight and the long search last."""
+    late = [*(side.name for side in HINDSIGHT), MORE]
+    for part in ([s for s in sides if s not in late], [s for s in sides if s in late]):
+        yield from product(settings, seeds, part)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ class Side:
 
     kind: str
     lr: float = 1.0
+    """Of ``auto``: a factor, as a scheduler's."""
     alpha: float = UNCAPPED
     exponent: float = 0.5
     layers: bool = False
@@ -72,6 +73,8 @@ class Side:
             words += [f"lr{self.lr:g}"]
         elif self.kind == "decay":
             words += [f"lr{self.lr:g}", f"wd{self.decay:g}"]
+        elif self.kind == "auto" and self.lr != 1.0:
+            words += [f"x{self.lr:g}"]
         if self.alpha != UNCAPPED:
             words += [f"alpha{self.alpha:g}"]
         if self.fraction != 1.0:
@@ -137,8 +140,9 @@ class Trained:
             fixnorm.convert(self.model, alpha=side.alpha, sample=sample)
             groups = fixnorm.param_groups(self.model)
             nesterov = setting.momentum > 0
+            lr = 1.0 if side.kind == "auto" else side.lr
             self.optimizer: Any = torch.optim.SGD(
-                groups, lr=side.lr, momentum=setting.momentum, nesterov=nesterov
+                groups, lr=lr, momentum=setting.momentum, nesterov=nesterov
             )
             if side.kind == "auto":
                 fixnorm.attach(self.optimizer, lr="auto", steps=self.total)
