@@ -164,6 +164,12 @@ def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
     return kind is not None and isinstance(tensor, kind)
 
 
+def _some_sharded(tensors: Sequence[Tensor]) -> bool:
+    """Whether any of them is a ``DTensor``: a look at each kind among them, not at each tensor."""
+    kind = _sharded_kind()
+    return kind is not None and any(issubclass(own, kind) for own in set(map(type, tensors)))
+
+
 def _sharded_kind() -> type[DTensor] | None:
     """``DTensor``, once something has imported it."""
     module = sys.modules.get("torch.distributed.tensor")
@@ -178,10 +184,9 @@ def local(tensor: Tensor) -> Tensor:
 
 def _parts(weights: Sequence[Tensor]) -> list[Tensor]:
     """What this process holds of the weights, where no gradient is recorded."""
-    kind = _sharded_kind()
-    if kind is None:
+    if not _some_sharded(weights):
         return list(weights)
-    return [weight.to_local() if isinstance(weight, kind) else weight for weight in weights]
+    return [weight.to_local() if is_sharded(weight) else weight for weight in weights]
 
 
 def _by_sharding(
@@ -189,11 +194,10 @@ def _by_sharding(
 ) -> dict[tuple[DeviceMesh, tuple[int, ...]], list[int]]:
     """Indices of the sharded weights, by mesh and the mesh dimensions that split them."""
     groups: dict[tuple[DeviceMesh, tuple[int, ...]], list[int]] = defaultdict(list)
-    kind = _sharded_kind()
-    if kind is None:
+    if not _some_sharded(weights):
         return groups
     for i, weight in enumerate(weights):
-        if isinstance(weight, kind):
+        if is_sharded(weight):
             split = tuple(d for d, p in enumerate(weight.placements) if not p.is_replicate())
             if split:
                 groups[weight.device_mesh, split].append(i)
