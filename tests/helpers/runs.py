@@ -334,7 +334,7 @@ class Outcome:
     def of(cls, out: Path) -> Outcome:
         """Of a finished run."""
         result = json.loads((out / "result.json").read_text())
-        varying = ("seconds", "images_per_second", "processes", "device", "recipe")
+        varying = ("seconds", "images_per_second", "processes", "device", "recipe", "commit")
         weights = (out / "weights.safetensors").read_bytes()
         start = 8 + int.from_bytes(weights[:8], "little")
         return cls(
