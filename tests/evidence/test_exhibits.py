@@ -132,12 +132,41 @@ def test_progress_counts_cost_and_leaves_out_what_diverged() -> None:
 def test_table2_compares_with_default_and_with_tuned_weight_decay() -> None:
     shown = DRAWN["table2"].of(OUTCOMES["table2"]).show()
 
-    (row,) = shown.tables[0].rows
-    assert row[:4] == ("ResNet-8", "51.00 ± 1.00", "56.00 ± 1.00", "55.00 ± 0.00")
-    assert row[4].startswith("+4.00 [")
-    assert row[5].startswith("−1.00 [")
-    assert row[-1] == "73.20 (72.04)"
+    default, tuned, ours = shown.tables[0].rows
+    numbers = ("lr 0.4, λ 0.001", "0", "51.00 ± 1.00", "–", "–", "72.04")
+    assert default == ("ResNet-8", "default weight decay", *numbers)
+    assert tuned[1:6] == (
+        "tuned weight decay",
+        "lr 0.8, λ 5.0e-04",
+        "3",
+        "56.00 ± 1.00",
+        "+5.00 [+5.00, +5.00]",
+    )
+    assert ours[1:5] == ("FixNorm, Algorithm 4", "lr 0.8, alpha 1", "3", "55.00 ± 0.00")
+    assert ours[5].startswith("+4.00 [")
+    assert ours[6].startswith("−1.00 [")
+    assert ours[-1] == "73.20"
     assert verdicts(shown) == ["holds", "not contradicted"]  # −1 ± 2.5
+
+
+def test_table2_with_a_plan_that_has_no_search_for_lr() -> None:
+    outcome = copy.deepcopy(OUTCOMES["table2"])
+    (first,) = outcome["models"]
+    auto = {**first["tuned_fixnorm"], "lr": "auto", "scores": [56.0, 57.0, 58.0]}
+    other = {
+        **first,
+        "setting": "ResNet-14",
+        "fixnorm_auto": {**auto, "scores": [58.0, 59.0, 60.0]},
+    }
+    outcome["models"] = [{**first, "fixnorm_auto": auto}, other]
+
+    shown = DRAWN["table2"].of(outcome).show()
+    row = shown.tables[0].rows[3]
+    assert row[1:3] == ("FixNorm, plan auto", "lr auto, alpha 1")
+    assert row[6] == "+1.00 [+1.00, +1.00]"
+    *_, over_all = shown.claims
+    assert over_all.text.endswith("(all 2)")
+    assert over_all.measured == "+2.00 [−10.71, +14.71] %"  # 1 and 3
 
 
 @pytest.mark.parametrize("name", ["table3", "table4"])

@@ -104,7 +104,7 @@ class Scale:
     table4_budget: int = 0
     """The same."""
     plans: tuple[str, ...] = (DEFAULT,)
-    """Ways to search for lr and alpha in ``table1``."""
+    """Ways to search for lr and alpha in ``table1``; of them ``auto`` in ``table2``, too."""
     fig4_anew: tuple[Workload, ...] = ()
     """By its workloads, how places that decide whether lr and alpha are independent are trained."""
     adamw: Ranges

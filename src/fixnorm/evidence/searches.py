@@ -91,13 +91,17 @@ class Winner(Searched):
 
 
 class Scored(Part):
-    """Numbers of a recipe, trained with fresh seeds."""
+    """A recipe's own lr and λ, trained with fresh seeds."""
 
     lr: Positive
     second: NotNegative
-    """alpha or λ."""
+    """λ."""
     cost: NotNegative
     scores: Scores
+
+    def numbers(self) -> str:
+        """For people."""
+        return f"lr {self.lr:g}, λ {self.second:g}"
 
 
 def tuned_fixnorm(
