@@ -196,6 +196,16 @@ def test_the_first_trainings_of_a_longer_search_are_those_of_a_shorter_one() -> 
     assert list(world.done)[:11] == list(shorter.done)
 
 
+def test_a_search_may_begin_with_numbers_that_are_known() -> None:
+    begin = partial(bayesian, workload=WORKLOAD, seed=0)
+    points = [
+        [(step.lr, step.second) for step in World(decayed).run(search).tried]
+        for search in (partial(begin, budget=4), partial(begin, budget=5, first=(0.4, 1e-5)))
+    ]
+
+    assert points[1] == [(0.4, 1e-5), *points[0]]
+
+
 def test_a_dense_rival_is_searched_for_and_all_are_trained_by_fresh_seeds() -> None:
     def value(training: Training) -> Found:
         recipe = training.recipe

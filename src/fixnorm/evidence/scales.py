@@ -126,7 +126,7 @@ def _small(name: str, recipe: str, data: str, **changes: Value) -> Workload:
 def _dense(name: str, recipe: str, data: str, *, lr: tuple[float, float]) -> Workload:
     """The lr in which FixNorm's numbers were searched for."""
     decay = Ranges(lr=lr, weight_decay=_SMALL_DECAY.weight_decay)
-    return Workload(name=name, recipe=recipe, data=data, decay=decay)
+    return Workload(name=name, recipe=recipe, data=data, decay=decay, seeds=6)
 
 
 def _full(recipe: str, data: str = "imagenet") -> Workload:

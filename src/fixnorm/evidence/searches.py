@@ -197,11 +197,15 @@ def bayesian(
     budget: int,
     optimizer: str | None = None,
     ranges: Ranges | None = None,
+    first: tuple[float, float] | None = None,
 ) -> Searched:
-    """Optuna's Gaussian process over lr and weight decay, one training after another."""
+    """Optuna's Gaussian process over lr and weight decay, one training after another.
+
+    ``first``: lr and weight decay to begin with.
+    """
     search = trainings.kept(
         ("bayesian", workload.name, optimizer, seed),
-        partial(_SamplerSearch, ranges or workload.decay, seed, dry=trainings.dry),
+        partial(_SamplerSearch, ranges or workload.decay, seed, first, dry=trainings.dry),
     )
 
     def training(lr: float, weight_decay: float) -> Training:
@@ -216,7 +220,9 @@ def bayesian(
 class _SamplerSearch:
     """What it asked for and was told is not asked again by the next attempt."""
 
-    def __init__(self, ranges: Ranges, seed: int, *, dry: bool) -> None:
+    def __init__(
+        self, ranges: Ranges, seed: int, first: tuple[float, float] | None, *, dry: bool
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         strategy = SamplerStrategy(
             lr_min=ranges.lr[0],
@@ -231,6 +237,8 @@ class _SamplerSearch:
         ledger = Study.around(
             study, settings=strategy.settings(), distributions=strategy.distributions()
         )
+        if first is not None:
+            study.enqueue_trial({"lr": first[0], "weight_decay": first[1]})
         self._search = Search(strategy, ledger)
         self._tried: list[Trial] = []
 

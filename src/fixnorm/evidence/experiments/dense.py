@@ -1,8 +1,8 @@
 """Tables 3 and 4 (appendix): segmentation and detection, weight decay against FixNorm.
 
 FixNorm's lr and alpha are those of the recipe, which a search has found. Weight decay is trained
-with the recipe's numbers and, where there is a budget, with those of a search that may cost as much
-as FixNorm's did. All are trained with seeds that neither search has seen.
+with the recipe's numbers and, where there is a budget, with those of a search that begins with them
+and may cost as much as FixNorm's did. All are trained with seeds that neither search has seen.
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ def _runs(trainings: Trainings, workload: Workload, scale: Scale, *, budget: int
         )
 
     def tuned() -> list[Run]:
-        found = bayesian(trainings, workload, seed=0, budget=budget)
+        recipe = workload.recipe_for("weight-decay")
+        first = recipe.peak_lr, recipe.weight_decay
+        found = bayesian(trainings, workload, seed=0, budget=budget, first=first)
         return _side(trainings, workload, "weight-decay", scale, found.winner)
 
     if not budget:
@@ -188,7 +190,7 @@ def _side(
     numbers: Numbers = MappingProxyType({}),
 ) -> list[Run]:
     """One side of a comparison; with numbers of its own it was searched for."""
-    seeds = range(FRESH, FRESH + scale.seeds)
+    seeds = range(FRESH, FRESH + (workload.seeds or scale.seeds))
     asked = [workload.training(method, seed=seed, fraction=1.0, **numbers) for seed in seeds]
     fields = ("method", "seed", "lr", "alpha", "weight_decay")
     measured = ("score", "mcbr_val", "largest_scale", "seconds")
