@@ -14,6 +14,7 @@ from fixnorm.evidence.experiment import Exhibit
 from fixnorm.evidence.experiments import DRAWN, EXPERIMENTS
 from fixnorm.evidence.experiments.table1 import Table1, so_far
 from fixnorm.evidence.record import write_exhibit
+from fixnorm.report.drawing import svg
 from helpers.outcomes import OUTCOMES, record, stored_record
 
 
@@ -121,6 +122,8 @@ def test_table1_weighs_settings_alike() -> None:
     assert over_all.text.startswith("Tuned FixNorm")  # the first setting has no plan auto
     assert over_all.text.endswith("(all 2)")
     assert over_all.measured == "+2.00 [−10.71, +14.71] %, at 8.5 against 25 T_max"  # 1 and 3
+    first_of_all, *_ = shown.drawings
+    assert "+2.00 [−10.71, +14.71]" in svg(first_of_all.panels[0], prefix="a")
 
 
 def test_progress_counts_cost_and_leaves_out_what_diverged() -> None:

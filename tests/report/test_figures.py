@@ -16,7 +16,7 @@ from PIL import Image
 
 from fixnorm.report.branches import branch_figure, rule_figure
 from fixnorm.report.curves import PAGE_POINTS, curve_figures, read_curves, read_runs, thinned
-from fixnorm.report.drawing import Drawing, png, svg
+from fixnorm.report.drawing import Drawing, Panel, png, svg
 from fixnorm.report.figures import alpha_figure, lr_figure, points_figure, progress_figure
 from fixnorm.report.style import apart
 from fixnorm.tuning.trial import Result, StudyRecord
@@ -38,6 +38,12 @@ def words(drawing: Drawing | None) -> str:
 def picture(drawing: Drawing | None) -> np.ndarray:
     assert drawing is not None
     return np.asarray(Image.open(io.BytesIO(png(drawing))).convert("RGB")).astype(int)
+
+
+def test_a_picture_has_room_for_its_highest_panel() -> None:
+    low, high = (Panel("", lambda ax: None, height=height) for height in (72.0, 144.0))
+    drawing = Drawing("uneven", "", "", (low, high, low))
+    assert picture(drawing).shape[0] == (144 + 72) / 72 * 200  # 200 dots an inch
 
 
 def all_drawings(record: StudyRecord) -> list[Drawing]:

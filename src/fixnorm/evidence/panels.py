@@ -16,6 +16,7 @@ from fixnorm.report.statistics import mean_of
 from fixnorm.report.style import (
     FONT_SIZE,
     INK,
+    MUTED,
     PAPER,
     SERIES,
     EndLabel,
@@ -135,30 +136,43 @@ class Row:
 
 
 def dots(
-    title: str, rows: Sequence[Row], *, x: str, width: float = 420.0, least_height: float = 0.0
+    title: str,
+    rows: Sequence[Row],
+    *,
+    x: str,
+    width: float = 420.0,
+    least_height: float = 0.0,
+    zero: bool = False,
 ) -> Panel:
-    """A panel as high as its rows: a dot for each seed, the mean, and its interval."""
+    """A panel as high as its rows: a dot for each seed, the mean, and its interval.
+
+    ``zero``: for differences, with a line where there is none.
+    """
     return Panel(
         title,
-        partial(_draw_dots, rows=rows, title=title, x=x),
+        partial(_draw_dots, rows=rows, title=title, x=x, zero=zero),
         width=width,
         height=max(_ROW * len(rows) + 62, least_height),
         left=max(breadth(row.name) for row in rows) + 4,
-        right=92.0,
+        right=130.0 if zero else 92.0,
     )
 
 
-def _draw_dots(ax: Axes, *, rows: Sequence[Row], title: str, x: str) -> None:
+def _draw_dots(ax: Axes, *, rows: Sequence[Row], title: str, x: str, zero: bool) -> None:
+    values = [value for row in rows for value in row.values]
     for place, row in enumerate(reversed(rows)):
         found = mean_of(row.values)
         if found.half_width is not None:
             ends = [found.mean - found.half_width, found.mean + found.half_width]
             ax.plot(ends, [place, place], color=row.colour, lw=5, alpha=0.22, solid_capstyle="butt")
+            values += [*ends, 0.0] if zero else []
         below = [place - 0.22] * len(row.values)
         ax.plot(row.values, below, ls="none", marker="o", ms=2.6, color=row.colour, alpha=0.7)
         ax.plot(found.mean, place, marker="o", ms=6, mfc=row.colour, mec=PAPER, mew=1, zorder=5)
-        write_beside(ax, place, found.spread(), size=FONT_SIZE, colour=INK)
-    values = [value for row in rows for value in row.values]
+        beside = found.interval() if zero else found.spread()
+        write_beside(ax, place, beside, size=FONT_SIZE, colour=INK)
+    if zero:
+        ax.axvline(0, color=MUTED, lw=0.8, zorder=0)
     span = max(max(values) - min(values), 0.5)
     ax.set_xlim(min(values) - 0.12 * span, max(values) + 0.12 * span)
     dress(ax, title=title, x=x)

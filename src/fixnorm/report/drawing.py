@@ -87,16 +87,18 @@ def svg(panel: Panel, *, prefix: str) -> str:
 def png(drawing: Drawing) -> bytes:
     """The whole drawing as a picture."""
     columns = min(drawing.columns, len(drawing.panels))
-    rows = -(-len(drawing.panels) // columns)
-    size = drawing.panels[0]
+    width = max(panel.width for panel in drawing.panels)
+    starts = range(0, len(drawing.panels), columns)
+    rows = [drawing.panels[start : start + columns] for start in starts]
+    heights = [max(panel.height for panel in row) for row in rows]
     with _settings():
-        figure = Figure(
-            figsize=(columns * size.width / 72, rows * size.height / 72), facecolor="white"
-        )
+        figure = Figure(figsize=(columns * width / 72, sum(heights) / 72), facecolor="white")
         FigureCanvasAgg(figure)
-        for place, panel in enumerate(drawing.panels):
-            row, column = divmod(place, columns)
-            panel.axes(figure, column * size.width, (rows - 1 - row) * size.height)
+        top = sum(heights)
+        for row, height in zip(rows, heights, strict=True):
+            for column, panel in enumerate(row):
+                panel.axes(figure, column * width, top - panel.height)
+            top -= height
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=_PNG_DPI, metadata={"Software": None})
     return content.getvalue()

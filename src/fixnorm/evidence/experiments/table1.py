@@ -38,7 +38,16 @@ from fixnorm.evidence.searches import (
 from fixnorm.evidence.trainings import Trainings
 from fixnorm.report.drawing import Drawing, Panel
 from fixnorm.report.statistics import Mean, mean_of, paired
-from fixnorm.report.style import PAPER, SERIES, EndLabel, breadth, dress, end_labels, room
+from fixnorm.report.style import (
+    MUTED,
+    PAPER,
+    SERIES,
+    EndLabel,
+    breadth,
+    dress,
+    end_labels,
+    room,
+)
 from fixnorm.report.tables import TextTable
 from fixnorm.training.bounded import Name, Percent, Positive, Slug
 from fixnorm.training.checked import Part
@@ -49,7 +58,7 @@ Way = Literal["paper", "unimodal", "auto", "weight-decay"]
 _NAMES: dict[Way, str] = {
     "paper": "FixNorm, Algorithm 4",
     "unimodal": "FixNorm, unimodal plan",
-    "auto": "FixNorm, auto plan",
+    "auto": "FixNorm, plan auto",
     "weight-decay": "BO + weight decay",
 }
 _OURS: tuple[Way, ...] = ("paper", "unimodal", "auto")
@@ -208,26 +217,29 @@ class Comparison(Part):
     def _progress(self) -> Drawing:
         by_way = self.by_way()
         title = f"{self.setting}: best so far"
-        panel = Panel(
-            title,
-            partial(_draw_progress, by_way=by_way, title=title, y=self.metric),
-            width=380,
-            height=_HEIGHT,
-            left=42,
-            right=max(breadth(_NAMES[way]) for way in by_way),
-        )
         rows = [
             Row(f"{_NAMES[way]}, search {k + 1}", search.scores, _COLOURS[way])
             for way, found in by_way.items()
             for k, search in enumerate(found)
         ]
-        rows.append(Row("reference", self.reference.scores, COLOURS["wn-fc"]))
+        rows.append(Row("reference", self.reference.scores, MUTED))
         anew = dots(
             "The winners, trained anew with other seeds",
             rows,
             x=self.metric,
             width=380,
             least_height=_HEIGHT,
+        )
+        draw = partial(
+            _draw_progress, by_way=by_way, title=title, y=self.metric, height=anew.height
+        )
+        panel = Panel(
+            title,
+            draw,
+            width=anew.width,
+            height=anew.height,
+            left=42,
+            right=max(breadth(_NAMES[way]) for way in by_way),
         )
         return Drawing(
             self._file,
@@ -288,10 +300,12 @@ class Table1(DrawnExperiment):
     def show(self) -> Exhibit:
         parts = [comparison.show() for comparison in self.settings]
         claims = [claim for part in parts for claim in part.claims]
+        drawings = [drawing for part in parts for drawing in part.drawings]
         if len(parts) > 1:
             claims += [_claim(way, self, f"all {len(parts)}") for way in self.ours]
+            drawings.insert(0, self._differences())
         return Exhibit(
-            tuple(drawing for part in parts for drawing in part.drawings),
+            tuple(drawings),
             tuple(table for part in parts for table in part.tables),
             tuple(claims),
         )
@@ -317,6 +331,26 @@ class Table1(DrawnExperiment):
     def cost(self, way: Way) -> float:
         """Of a search, in T_max."""
         return statistics.fmean(each.cost(way) for each in self.settings)
+
+    def _differences(self) -> Drawing:
+        """Every plan beside its rival, over all settings."""
+        rows = [
+            Row(
+                f"{_NAMES[way]}, {self.cost(way):.1f} T_max",
+                [each.difference(way).mean for each in self.settings],
+                _COLOURS[way],
+            )
+            for way in self.ours
+        ]
+        title = f"Accuracy less that of {_NAMES[_RIVAL]}, {self.cost(_RIVAL):.0f} T_max"
+        return Drawing(
+            "table1",
+            "Table 1",
+            "Dots are settings, each the mean of all its winners trained anew; the bar is the 95 %"
+            " interval of their mean.",
+            (dots(title, rows, x="difference (%)", width=560, zero=True),),
+            columns=1,
+        )
 
     def repeats(self) -> dict[str, list[Group]]:
         return {comparison.setting: comparison.groups() for comparison in self.settings}
@@ -346,7 +380,7 @@ def so_far(tried: Sequence[Step]) -> list[tuple[float, float]]:
     return curve
 
 
-def _draw_progress(ax: Axes, *, by_way: Searches, title: str, y: str) -> None:
+def _draw_progress(ax: Axes, *, by_way: Searches, title: str, y: str, height: float) -> None:
     ends, values = [], []
     for way, found in by_way.items():
         colour = _COLOURS[way]
@@ -361,4 +395,4 @@ def _draw_progress(ax: Axes, *, by_way: Searches, title: str, y: str) -> None:
     ax.set_xlim(0, None)
     room(ax, values, below=0.06, above=0.1)
     dress(ax, title=title, x="cost (T_max)", y=y)
-    end_labels(ax, ends, height=_HEIGHT - 52)
+    end_labels(ax, ends, height=height - 52)
