@@ -114,7 +114,7 @@ def _tuning(stored: Mapping[str, Record]) -> Iterator[Finding]:
     if "auto" not in told or tuned.without_search is None:
         return
     yield (
-        "Two to three trainings do what takes weight decay twenty-five.",
+        "Two to three trainings are level with twenty-five of a search for weight decay.",
         f"On {len(searched.settings)} settings FixNorm by plan auto, lr by the rule and alpha by "
         f"branches, is level at {told['auto'][0]:.2g} T_max with weight decay searched for at "
         f"{searched.cost('weight-decay'):.3g}: {told['auto'][1]} %. By Algorithm 4, at "
