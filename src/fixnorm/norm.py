@@ -83,9 +83,16 @@ def rescale_each_(
     """
     weights = [weight for joint in joints for weight in joint.weights]
     parts = _parts(weights)
-    norms = _weight_norms(weights, parts, measure).split([len(joint.weights) for joint in joints])
-    norm = foreach_norm(norms, norms[0].dtype)
-    factor = foreach_quotients([joint.target for joint in joints], norm)
+    every = _weight_norms(weights, parts, measure)
+    norms: Sequence[Tensor]
+    if len(joints) == 1:  # with fewer calls: after a step no cache is warm for them
+        norms = [every]
+        norm = [torch.linalg.vector_norm(every)]
+        factor = [norm[0].reciprocal().mul_(joints[0].target)]
+    else:
+        norms = every.split([len(joint.weights) for joint in joints])
+        norm = foreach_norm(norms, every.dtype)
+        factor = foreach_quotients([joint.target for joint in joints], norm)
     for i, (_, target, moved) in enumerate(joints):
         if moved is not None and not all(moved):
             factor[i] = _factor_beside(norms[i], target, moved)
