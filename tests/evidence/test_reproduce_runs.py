@@ -101,7 +101,7 @@ def test_searches_of_an_experiment(reproduces: Reproduces, tmp_path: Path) -> No
     assert all(search["cost"] <= 2 * 0.5 + 2 + 1 for search in content["searches"][2:4])
     assert all(search["lr"] == "auto" for search in content["searches"][4:])
     assert "FixNorm, Algorithm 4" in printed
-    assert "FixNorm, auto plan" in printed
+    assert "FixNorm, plan auto" in printed
     for name in ("table1.html", "table1.md", "fig5-digits.png", "fig5-digits-details.png"):
         assert (tmp_path / name).exists()
     # A second call has nothing to train.
