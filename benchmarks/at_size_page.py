@@ -17,7 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from at_size import ALPHA, AUTO, MORE, SEEDS, SETTINGS, TUNED, side_of
+from at_size import ALPHA, AUTO, HINDSIGHT, MORE, SEEDS, SETTINGS, TUNED, side_of
 from at_size_search import LARGE, SMALL, Tried, accuracy
 from auto_lr import UNCAPPED, Ledger, Side
 from auto_lr_settings import Setting
@@ -41,6 +41,7 @@ _TITLES = {
     "schedule-free-lr5": "schedule-free SGD, lr 5",
     "prodigy": "Prodigy",
     "dog": "DoG, averaged",
+    **{side.name: f"hindsight: lr auto, {side.lr:g} times its lr" for side in HINDSIGHT},
 }
 _SHORT = {
     AUTO.name: "lr auto",
@@ -52,7 +53,7 @@ _SHORT = {
     "prodigy": "Prodigy",
     "dog": "DoG",
 }
-"""Beside the curves."""
+"""Beside the curves; the others have none."""
 _COLOURS = {
     AUTO.name: SERIES[0],
     ALPHA: SERIES[0],
@@ -235,7 +236,8 @@ def mean_curve(rows: Iterable[Row], what: str) -> list[tuple[int, float]]:
 
 
 def _draw(ax: Axes, *, sides: Sequence[Found], what: str, title: str) -> None:
-    curves = {side.name: mean_curve(side.rows.values(), what) for side in sides}
+    drawn = (side for side in sides if side.name in _SHORT)
+    curves = {side.name: mean_curve(side.rows.values(), what) for side in drawn}
     curves = {name: curve for name, curve in curves.items() if curve}
     last = max((curve[-1][0] for curve in curves.values()), default=0)
     late = [y for curve in curves.values() for epoch, y in curve if epoch >= _LATE * last]
