@@ -302,7 +302,7 @@ class Table1(DrawnExperiment):
         claims = [claim for part in parts for claim in part.claims]
         drawings = [drawing for part in parts for drawing in part.drawings]
         if len(parts) > 1:
-            claims += [_claim(way, self, f"all {len(parts)}") for way in self.ours]
+            claims = [_claim(way, self, f"all {len(parts)}") for way in self.ours] + claims
             drawings.insert(0, self._differences())
         return Exhibit(
             tuple(drawings),
@@ -336,19 +336,19 @@ class Table1(DrawnExperiment):
         """Every plan beside its rival, over all settings."""
         rows = [
             Row(
-                f"{_NAMES[way]}, {self.cost(way):.1f} T_max",
+                f"{_NAMES[way].removeprefix('FixNorm, ')}, {self.cost(way):.1f} T_max",
                 [each.difference(way).mean for each in self.settings],
                 _COLOURS[way],
             )
             for way in self.ours
         ]
-        title = f"Accuracy less that of {_NAMES[_RIVAL]}, {self.cost(_RIVAL):.0f} T_max"
+        title = f"FixNorm − {_NAMES[_RIVAL]}, {self.cost(_RIVAL):.0f} T_max"
         return Drawing(
             "table1",
             "Table 1",
             "Dots are settings, each the mean of all its winners trained anew; the bar is the 95 %"
             " interval of their mean.",
-            (dots(title, rows, x="difference (%)", width=560, zero=True),),
+            (dots(title, rows, x="difference of accuracies (%)", zero=True),),
             columns=1,
         )
 

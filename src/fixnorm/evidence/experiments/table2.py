@@ -176,7 +176,7 @@ class Table2(DrawnExperiment):
         drawing = Drawing("table2", "Table 2", SEEDS_AS_DOTS, tuple(panels))
         each = [claim for model in self.models for claim in _claims(model, model.setting)]
         over_all = _claims(self, f"all {len(self.models)}") if len(self.models) > 1 else []
-        return Exhibit((drawing,), (table,), (*each, *over_all))
+        return Exhibit((drawing,), (table,), (*over_all, *each))
 
     @property
     def sides(self) -> list[str]:
