@@ -295,7 +295,8 @@ def drawing() -> Drawing:
         Row(title, [one.mean(CHOSEN) - one.mean(side) for one in found], colours.get(side, _THEIRS))
         for side, title in _TITLES.items()
     ]
-    panel = dots("lr by the rule, 1 T_max, minus …", rows, x="difference in accuracy (%)")
+    title = "lr by the rule, 1 T_max, minus …"
+    panel = dots(title, rows, x="difference in accuracy (%)", zero=True)
     return Drawing("auto-lr", "No search for lr", "", (panel,))
 
 
